@@ -14,7 +14,7 @@ std::string adapters_text(model::InferenceModel& model,
   std::string text;
   for (size_t i = 0; i < adapters.size(); ++i) {
     text += fmt::format("adapter \"{}\": rank {}, {}, {}\n", adapters[i].name,
-                        model.adapters()[i].config().rank, format_bytes(memory.adapters_bytes[i]),
+                        model.adapters()[i].rank_max(), format_bytes(memory.adapters_bytes[i]),
                         adapters[i].folder);
   }
   if (const int64_t rooms = model.adapter_rooms().room_count(); rooms > 0) {
@@ -32,7 +32,7 @@ Json adapters_json(const model::InferenceModel& model,
   for (size_t i = 0; i < adapters.size(); ++i) {
     list.push_back({{"name", adapters[i].name},
                     {"folder", adapters[i].folder},
-                    {"rank", model.adapters()[i].config().rank},
+                    {"rank", model.adapters()[i].rank_max()},
                     {"bytes", memory.adapters_bytes[i]}});
   }
   return list;

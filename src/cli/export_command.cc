@@ -1,4 +1,5 @@
-// jige export: a checkpoint of a run as a model folder, or a model folder as a GGUF file.
+// jige export: a checkpoint of a run as a model folder, a model folder with an adapter merged into
+// it, or as a GGUF file.
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -8,6 +9,7 @@
 #include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/export_gguf.h"
+#include "cli/export_merge.h"
 #include "cli/flags.h"
 #include "cli/input.h"
 #include "cli/interrupt.h"
@@ -24,18 +26,20 @@ class ExportCommand final : public Command {
     flags.about(
         "Writes the latest complete checkpoint of a training run as an ordinary Hugging Face "
         "folder, to be generated from, served or trained on. The run may have ended, been killed, "
-        "or go on beside it; it makes no difference on which devices it is. With --gguf, writes a "
+        "or go on beside it; it makes no difference on which devices it is. With --merge, writes a "
+        "model folder with a LoRA adapter merged into it. With --gguf, writes a "
         "model folder as a GGUF file, tokenizer and chat template included, as llama.cpp and "
         "others load it: Llama, Mistral, Qwen, Gemma and others; families that it does not write "
         "are refused by name.");
     flags.text("RUN", options_.run_folder,
-               "folder of a run; with --gguf, of a model or a run that "
+               "folder of a run; with --merge and --gguf, of a model or a run that "
                "ended");
     flags.text("[OUT]", options_.out_folder,
-               "the folder to write; without it RUN/exported-step-NUMBER");
+               "the folder to write; without it, of a run, RUN/exported-step-NUMBER");
     flags.integer("--step N", options_.step, {}, "the checkpoint of this step, one that is kept");
     flags.choice("--dtype NAME", dtype_, {"auto", "f32", "bf16", "f16"},
-                 "type of the weights; auto: what the run writes in the end");
+                 "type of the weights; auto: what the run writes in the end; with --merge that of "
+                 "the model");
     flags.toggle("--replace", options_.replace,
                  "replace a model folder, or GGUF file, that is there already");
     flags.toggle("--adapter", options_.adapter,
@@ -44,6 +48,8 @@ class ExportCommand final : public Command {
                "where the run's tokenizer is, should it have moved");
     flags.text("--base FOLDER", options_.base_folder,
                "where the model is that an adapter belongs to, should it have moved");
+    flags.text("--merge FOLDER", merge_.adapter,
+               "write the model with this adapter, as PEFT or a run with --lora wrote it");
     flags.text("--gguf FILE", gguf_.file, "write the model to this GGUF file");
     flags.choice("--type NAME", gguf_.type, {"auto", "f32", "bf16", "f16", "q8_0", "q4_0"},
                  "type of the matrices in the GGUF file; auto: as in the folder");
@@ -51,6 +57,7 @@ class ExportCommand final : public Command {
     flags.example("jige export runs/first");
     flags.example("jige export runs/first models/first-bf16 --dtype bf16");
     flags.example("jige export runs/first --step 2000 --replace");
+    flags.example("jige export models/llama models/poet --merge adapters/poet");
     flags.example("jige export runs/first --gguf first-q8_0.gguf --type q8_0");
   }
 
@@ -65,6 +72,7 @@ class ExportCommand final : public Command {
     if (dtype_ != "auto") {
       JIGE_TRY(options_.dtype, parse_dtype(dtype_));
     }
+    if (!merge_.adapter.empty()) return run_merge();
     JIGE_DO(check_run_folder(options_.run_folder));
     auto exported = train::export_checkpoint(options_);
     if (!exported) {
@@ -89,13 +97,29 @@ class ExportCommand final : public Command {
   }
 
  private:
+  Status run_merge() {
+    for (const auto& [flag, given] : {std::pair{"--step", options_.step.has_value()},
+                                      {"--adapter", options_.adapter},
+                                      {"--tokenizer", !options_.tokenizer_folder.empty()},
+                                      {"--base", !options_.base_folder.empty()}}) {
+      if (!given) continue;
+      return fail(Code::kInvalidArgument,
+                  "{}: is of checkpoints, and --merge takes a finished model: leave it out", flag);
+    }
+    merge_.base = options_.run_folder;
+    merge_.out = options_.out_folder;
+    merge_.dtype = options_.dtype;
+    merge_.replace = options_.replace;
+    return merge_folders(merge_, output_);
+  }
   Status run_gguf() {
     for (const auto& [flag, given] : {std::pair{"OUT", !options_.out_folder.empty()},
                                       {"--step", options_.step.has_value()},
                                       {"--dtype", dtype_ != "auto"},
                                       {"--adapter", options_.adapter},
                                       {"--tokenizer", !options_.tokenizer_folder.empty()},
-                                      {"--base", !options_.base_folder.empty()}}) {
+                                      {"--base", !options_.base_folder.empty()},
+                                      {"--merge", !merge_.adapter.empty()}}) {
       if (!given) continue;
       return fail(
           Code::kInvalidArgument,
@@ -108,6 +132,7 @@ class ExportCommand final : public Command {
     return export_as_gguf(gguf_, output_);
   }
 
+  MergeFlags merge_;
   GgufExportFlags gguf_;
   train::CheckpointExportOptions options_;
   std::string dtype_ = "auto";

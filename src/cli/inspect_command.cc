@@ -77,6 +77,8 @@ class InspectCommand final : public Command {
                   "rank of that adapter");
     flags.texts("--lora-target NAME", lora_targets_,
                 "a linear layer that it adapts; may be given several times. Without it, all");
+    flags.number("--lora-dropout P", lora_dropout_, {.max = 1, .below_max = true},
+                 "of that adapter; above 0 it takes more memory");
     flags.section("Training from rewards (as jige train --grpo)");
     flags.toggle("--grpo", grpo_, "training as shown is from rewards: with what draws answers");
     flags.integer("--prompts-per-step N", rewards_.prompts_per_step, {.min = 1, .max = 1 << 16},
@@ -139,6 +141,7 @@ class InspectCommand final : public Command {
                             .layers = layers_,
                             .lora_rank = lora_rank_,
                             .lora_targets = lora_targets_,
+                            .lora_dropout = lora_dropout_,
                             .stored = summary.dominant_dtype,
                             .rewards = rewards()}));
     }
@@ -218,6 +221,7 @@ class InspectCommand final : public Command {
   std::string kv_cache_ = "compute";
   int64_t lora_rank_ = kLoraRankDefault;
   std::vector<std::string> lora_targets_;
+  double lora_dropout_ = 0;
   bool grpo_ = false;
   RewardRequest rewards_;
   double kl_ = 0;

@@ -46,8 +46,9 @@ struct MemoryRequest {
   serve::LayerBudget layers;             // of what runs
   int64_t lora_rank = 1;
   std::vector<std::string> lora_targets;  // none: all
-  std::optional<DType> stored;            // of the weights in the folder, for auto
-  std::optional<RewardRequest> rewards;   // learned from, where training is shown; none: texts are
+  double lora_dropout = 0;
+  std::optional<DType> stored;           // of the weights in the folder, for auto
+  std::optional<RewardRequest> rewards;  // learned from, where training is shown; none: texts are
 };
 
 struct MemoryPart {

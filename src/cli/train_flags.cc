@@ -41,6 +41,13 @@ void declare_model(TrainFlags& to, Flags& flags) {
   flags.integer("--lora-rank N", to.lora_options.rank, {.min = 1, .max = 65536}, "its rank");
   flags.number("--lora-alpha A", to.lora_options.alpha, {.min = 0, .above_min = true},
                "its strength is alpha / rank");
+  flags.toggle("--lora-rs", to.lora_options.use_rslora,
+               "its strength is alpha / sqrt(rank): a high rank then changes as much as a low one");
+  flags.number("--lora-dropout P", to.lora_options.dropout, {.max = 1, .below_max = true},
+               "part of what the adapter reads that a step drops; 0: off");
+  flags.number(
+      "--lora-plus X", to.options.optimizer.lora_b_rate, {.min = 0, .above_min = true},
+      "times --lr: the learning rate of its second matrices, B (LoRA+); usual are 2 to 16");
   flags.texts(
       "--lora-target NAME", to.lora_options.target_modules,
       "a linear layer to adapt, such as q_proj; may be given several times. Without it, all "
@@ -198,7 +205,8 @@ Status TrainFlags::check_flags(const Flags& flags) const {
                 split);
   }
   if (!lora) {
-    JIGE_DO(flags.refuse({"--lora-rank", "--lora-alpha", "--lora-target", "--no-merge"},
+    JIGE_DO(flags.refuse({"--lora-rank", "--lora-alpha", "--lora-target", "--lora-rs",
+                          "--lora-dropout", "--lora-plus", "--no-merge"},
                          "is about adapters: add --lora, or leave it out to train all weights"));
   }
   if (!lora && quantize != "none") {

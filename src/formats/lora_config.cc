@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "base/check.h"
 #include "base/file_content.h"
 #include "base/json.h"
 #include "formats/json_file.h"
@@ -14,9 +15,14 @@ namespace jige::formats {
 namespace {
 
 constexpr std::string_view kPrefix = "base_model.model.";
-constexpr std::string_view kSuffixA = ".lora_A.weight";
-constexpr std::string_view kSuffixB = ".lora_B.weight";
+constexpr std::pair<LoraPart, std::string_view> kSuffixes[] = {
+    {LoraPart::kA, ".lora_A.weight"},
+    {LoraPart::kB, ".lora_B.weight"},
+    {LoraPart::kMagnitude, ".lora_magnitude_vector"},
+    {LoraPart::kMagnitude, ".lora_magnitude_vector.weight"},
+    {LoraPart::kBiasOfB, ".lora_B.bias"}};
 constexpr size_t kTargetsMax = 4096;
+constexpr double kLoraAlphaMax = 1e9;
 
 // Variants that change what the tensors mean are refused by name.
 Status check_plain_lora(const Json& json, std::string_view where) {
@@ -26,15 +32,15 @@ Status check_plain_lora(const Json& json, std::string_view where) {
                 where, kind);
   }
   JIGE_TRY(const std::string bias, get_string_or(json, "bias", "none", where));
-  if (bias != "none") {
-    return fail(Code::kUnsupported, "{}: field \"bias\" is \"{}\"; only \"none\" is supported",
+  if (bias != "none" && bias != "all" && bias != "lora_only") {
+    return fail(Code::kUnsupported,
+                "{}: field \"bias\" is \"{}\"; supported are \"none\", \"all\" and \"lora_only\"",
                 where, bias);
   }
   for (const char* field :
-       {"use_dora", "use_qalora", "use_bdlora", "lora_bias", "trainable_token_indices",
-        "modules_to_save", "rank_pattern", "alpha_pattern", "target_parameters", "megatron_config",
-        "layer_replication", "alora_invocation_tokens", "arrow_config", "kasa_config",
-        "monteclora_config"}) {
+       {"use_qalora", "use_bdlora", "trainable_token_indices", "target_parameters",
+        "megatron_config", "layer_replication", "alora_invocation_tokens", "arrow_config",
+        "kasa_config", "monteclora_config"}) {
     const Json* value = find_field(json, field);
     const bool unused = !value || (value->is_boolean() && !value->get<bool>()) ||
                         ((value->is_array() || value->is_object()) && value->empty());
@@ -75,6 +81,43 @@ Status parse_targets(const Json& json, LoraConfig& out, std::string_view where) 
   }
   std::sort(out.target_modules.begin(), out.target_modules.end());
   return {};
+}
+
+// A rank_pattern or alpha_pattern; `read` checks a value.
+template <typename Value, typename Read>
+Status parse_pattern(const Json& json, const char* field, std::string_view where,
+                     std::vector<std::pair<std::string, Value>>& out, Read read) {
+  const Json* patterns = find_field(json, field);
+  if (!patterns) return {};
+  if (!patterns->is_object() || patterns->size() > kTargetsMax) {
+    return fail(Code::kCorrupt, "{}: field \"{}\" must be an object of at most {} patterns", where,
+                field, kTargetsMax);
+  }
+  for (const auto& [expression, value] : patterns->items()) {
+    JIGE_TRY(const Value number,
+             read(*patterns, expression, fmt::format("{}: field \"{}\"", where, field)));
+    out.emplace_back(expression, number);
+  }
+  return {};
+}
+
+Result<int64_t> read_rank(const Json& json, std::string_view field, std::string_view where) {
+  JIGE_TRY(const int64_t rank, get_int(json, field, where));
+  if (rank >= 1 && rank <= kLoraRankMax) return rank;
+  return fail(Code::kCorrupt, "{}: field \"{}\" is {}; it must lie in [1, {}]", where, field, rank,
+              kLoraRankMax);
+}
+
+Result<double> read_alpha(const Json& json, std::string_view field, std::string_view where) {
+  JIGE_TRY(const double alpha, get_number(json, field, where));
+  if (std::fabs(alpha) <= kLoraAlphaMax) return alpha;
+  return fail(Code::kCorrupt, "{}: field \"{}\" is {}; it must lie in [-1e9, 1e9]", where, field,
+              alpha);
+}
+
+// PEFT declares integers; a whole value is written as one.
+Json alpha_json(double alpha) {
+  return alpha == std::floor(alpha) ? Json(static_cast<int64_t>(alpha)) : Json(alpha);
 }
 
 // What is no attention, where it is no experts; all in order.
@@ -134,31 +177,27 @@ std::string_view last_name(std::string_view module) { return module.substr(modul
 
 }  // namespace
 
-double LoraConfig::scale() const {
-  const auto r = static_cast<double>(rank);
-  return alpha / (use_rslora ? std::sqrt(r) : r);
+double LoraConfig::scale(int64_t of_rank, double of_alpha) const {
+  const auto r = static_cast<double>(of_rank);
+  return of_alpha / (use_rslora ? std::sqrt(r) : r);
 }
 
 Result<LoraConfig> parse_lora_config(const Json& json, std::string_view where) {
   if (!json.is_object()) return fail(Code::kCorrupt, "{}: must be a JSON object", where);
   JIGE_DO(check_plain_lora(json, where));
   LoraConfig out;
-  JIGE_TRY(out.rank, get_int(json, "r", where));
-  if (out.rank < 1 || out.rank > kLoraRankMax) {
-    return fail(Code::kCorrupt, "{}: field \"r\" is {}; it must lie in [1, {}]", where, out.rank,
-                kLoraRankMax);
-  }
-  JIGE_TRY(out.alpha, get_number(json, "lora_alpha", where));
-  if (!(std::fabs(out.alpha) <= 1e9)) {
-    return fail(Code::kCorrupt, "{}: field \"lora_alpha\" is {}; it must lie in [-1e9, 1e9]", where,
-                out.alpha);
-  }
+  JIGE_TRY(out.rank, read_rank(json, "r", where));
+  JIGE_TRY(out.alpha, read_alpha(json, "lora_alpha", where));
   JIGE_TRY(out.dropout, get_number_or(json, "lora_dropout", 0.0, where));
   if (!(out.dropout >= 0.0 && out.dropout < 1.0)) {
     return fail(Code::kCorrupt, "{}: field \"lora_dropout\" is {}; it must lie in [0, 1)", where,
                 out.dropout);
   }
   JIGE_TRY(out.use_rslora, get_bool_or(json, "use_rslora", false, where));
+  JIGE_TRY(out.use_dora, get_bool_or(json, "use_dora", false, where));
+  JIGE_TRY(out.ties_saved, get_bool_or(json, "ensure_weight_tying", false, where));
+  JIGE_DO(parse_pattern(json, "rank_pattern", where, out.rank_pattern, read_rank));
+  JIGE_DO(parse_pattern(json, "alpha_pattern", where, out.alpha_pattern, read_alpha));
   JIGE_TRY(out.fan_in_fan_out, get_bool_or(json, "fan_in_fan_out", false, where));
   JIGE_TRY(out.base_model, get_string_or(json, "base_model_name_or_path", "", where));
   JIGE_DO(parse_targets(json, out, where));
@@ -177,14 +216,19 @@ Json to_peft_config(const LoraConfig& config) {
   json["task_type"] = "CAUSAL_LM";
   json["base_model_name_or_path"] = config.base_model.empty() ? Json() : Json(config.base_model);
   json["r"] = config.rank;
-  // PEFT declares an integer; a whole value is written as one.
-  if (config.alpha == std::floor(config.alpha)) {
-    json["lora_alpha"] = static_cast<int64_t>(config.alpha);
-  } else {
-    json["lora_alpha"] = config.alpha;
-  }
+  json["lora_alpha"] = alpha_json(config.alpha);
   json["lora_dropout"] = config.dropout;
   json["use_rslora"] = config.use_rslora;
+  json["use_dora"] = config.use_dora;
+  if (config.ties_saved) json["ensure_weight_tying"] = true;
+  json["rank_pattern"] = Json::object();
+  for (const auto& [expression, rank] : config.rank_pattern) {
+    json["rank_pattern"][expression] = rank;
+  }
+  json["alpha_pattern"] = Json::object();
+  for (const auto& [expression, alpha] : config.alpha_pattern) {
+    json["alpha_pattern"][expression] = alpha_json(alpha);
+  }
   json["fan_in_fan_out"] = config.fan_in_fan_out;
   json["bias"] = "none";
   json["target_modules"] =
@@ -195,20 +239,34 @@ Json to_peft_config(const LoraConfig& config) {
 }
 
 std::string lora_tensor_name(std::string_view module, LoraPart part) {
-  return fmt::format("{}{}{}", kPrefix, module, part == LoraPart::kA ? kSuffixA : kSuffixB);
+  const auto suffix = std::ranges::find(kSuffixes, part, [](const auto& s) { return s.first; });
+  JIGE_CHECK(suffix != std::end(kSuffixes), "{} is no part of an adapted module", module);
+  return fmt::format("{}{}{}", kPrefix, module, suffix->second);
 }
 
 Result<LoraTensorName> parse_lora_tensor_name(std::string_view name, std::string_view where) {
-  const bool is_a = name.ends_with(kSuffixA);
-  if (!name.starts_with(kPrefix) || (!is_a && !name.ends_with(kSuffixB)) ||
-      name.size() <= kPrefix.size() + kSuffixA.size()) {
-    return fail(Code::kUnsupported,
-                "{}: tensor \"{}\" is not named base_model.model.MODULE.lora_{{A,B}}.weight", where,
-                name);
+  constexpr std::string_view kBaseLayer = ".base_layer.";
+  const auto refusal = [&] {
+    return fail(
+        Code::kUnsupported,
+        "{}: tensor \"{}\" is not named base_model.model.MODULE.lora_{{A,B}}.weight, nor as "
+        "other parts of LoRA or tensors of a base are",
+        where, name);
+  };
+  if (!name.starts_with(kPrefix)) return refusal();
+  const std::string_view rest = name.substr(kPrefix.size());
+  for (const auto& [part, suffix] : kSuffixes) {
+    if (!rest.ends_with(suffix)) continue;
+    if (rest.size() == suffix.size()) return refusal();
+    return LoraTensorName{std::string(rest.substr(0, rest.size() - suffix.size())), part};
   }
-  name.remove_prefix(kPrefix.size());
-  name.remove_suffix(kSuffixA.size());
-  return LoraTensorName{std::string(name), is_a ? LoraPart::kA : LoraPart::kB};
+  const bool of_base = rest.ends_with(".weight") || rest.ends_with(".bias");
+  if (!of_base || rest.find("lora_") != rest.npos || rest.starts_with('.')) return refusal();
+  std::string saved(rest);
+  if (const size_t at = saved.find(kBaseLayer); at != saved.npos) {
+    saved.erase(at, kBaseLayer.size() - 1);
+  }
+  return LoraTensorName{std::move(saved), LoraPart::kSaved};
 }
 
 std::vector<std::string> lora_target_names(Family family, std::vector<std::string> targets) {

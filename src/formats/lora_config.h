@@ -4,14 +4,22 @@
 // An adapted matrix W [out, in] acts as W + scale · B A with A [r, in] and B [out, r], where scale
 // is alpha / r, or alpha / sqrt(r) with use_rslora. Tensors are named
 //   base_model.model.MODULE.lora_A.weight    and    base_model.model.MODULE.lora_B.weight
-// with MODULE such as model.layers.0.self_attn.q_proj. The weights go through tensor_folder.h with
-// the stem "adapter_model".
+// with MODULE such as model.layers.0.self_attn.q_proj; rank_pattern and alpha_pattern give single
+// modules others of r and alpha (lora_patterns.h). Besides there may be
+//   MODULE.lora_magnitude_vector   m [out] of DoRA (Liu et al., 2024): row n of the matrix acts as
+//                                  m_n / ‖·‖ times that of W + scale · B A, of which ‖·‖ is the
+//                                  norm
+//   MODULE.lora_B.bias             [out], which scale is multiplied with, too
+//   MODULE.base_layer.bias         or MODULE.bias: in place of the base's
+//   MODULE.weight                  in place of the base's (modules_to_save)
+// The weights go through tensor_folder.h with the stem "adapter_model".
 // Threads: values.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/json.h"
@@ -27,6 +35,11 @@ struct LoraConfig {
   double alpha = 8.0;
   double dropout = 0.0;
   bool use_rslora = false;
+  bool use_dora = false;
+  bool ties_saved = false;  // a saved table is that of a tied head, too (ensure_weight_tying)
+  // Of single modules, by regular expressions, in the order of the file.
+  std::vector<std::pair<std::string, int64_t>> rank_pattern;
+  std::vector<std::pair<std::string, double>> alpha_pattern;
   // Suffixes of module names ("q_proj"), sorted. Empty: the folder gave a pattern, and the tensors
   // that are there say what is adapted.
   std::vector<std::string> target_modules;
@@ -35,8 +48,9 @@ struct LoraConfig {
   bool fan_in_fan_out = false;  // the base stores matrices as [in, out] (GPT-2)
 
   bool operator==(const LoraConfig&) const = default;
-  // What B A is multiplied with.
-  double scale() const;
+  // What B A is multiplied with, where no pattern says otherwise; that of a rank and an alpha.
+  double scale() const { return scale(rank, alpha); }
+  double scale(int64_t of_rank, double of_alpha) const;
 };
 
 // Reads an adapter_config.json. Fails with kUnsupported on other adapter kinds and on LoRA variants
@@ -46,13 +60,14 @@ Result<LoraConfig> load_lora_config(const std::string& folder);
 
 Json to_peft_config(const LoraConfig& config);
 
-enum class LoraPart { kA, kB };
+// kSaved: a tensor of the base, "model.norm.weight", in place of which this one stands.
+enum class LoraPart { kA, kB, kMagnitude, kBiasOfB, kSaved };
 
-// "base_model.model.MODULE.lora_A.weight".
+// "base_model.model.MODULE.lora_A.weight". REQUIRES: not kSaved.
 std::string lora_tensor_name(std::string_view module, LoraPart part);
 
 struct LoraTensorName {
-  std::string module;
+  std::string module;  // of kSaved the name of the tensor
   LoraPart part = LoraPart::kA;
 };
 

@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "formats/json_file.h"
+#include "formats/lora_patterns.h"
 #include "formats/tensor_folder.h"
 #include "formats/test_support.h"
 
@@ -43,10 +45,58 @@ TEST(LoraConfig, NamesTensorsAsPeftDoes) {
   }
   for (const char* bad :
        {"", "lora_A.weight", "base_model.model..lora_A.weight.x", "base_model.model.lora_A.weight",
-        "model.q_proj.lora_A.weight", "base_model.model.q.lora_embedding_A",
-        "base_model.model.q.lora_A.bias"}) {
+        "base_model.model..lora_A.weight", "model.q_proj.lora_A.weight",
+        "base_model.model.q.lora_embedding_A", "base_model.model.q.lora_A.bias",
+        "base_model.model..weight", "base_model.model.q.scale"}) {
     EXPECT_FAILS_WITH(parse_lora_tensor_name(bad, "x"), Code::kUnsupported, "is not named");
   }
+}
+
+TEST(LoraConfig, NamesTheOtherTensorsOfAdapters) {
+  using enum LoraPart;
+  const std::tuple<const char*, const char*, LoraPart> kNames[] = {
+      {"a.q_proj.lora_magnitude_vector", "a.q_proj", kMagnitude},
+      {"a.q_proj.lora_magnitude_vector.weight", "a.q_proj", kMagnitude},
+      {"a.q_proj.lora_B.bias", "a.q_proj", kBiasOfB},
+      {"a.q_proj.bias", "a.q_proj.bias", kSaved},
+      {"a.q_proj.base_layer.bias", "a.q_proj.bias", kSaved},
+      {"lm_head.weight", "lm_head.weight", kSaved}};
+  for (const auto& [name, module, part] : kNames) {
+    const auto read = parse_lora_tensor_name(std::string("base_model.model.") + name, "x");
+    ASSERT_TRUE(read) << read.error().message;
+    EXPECT_EQ(read->module, module);
+    EXPECT_EQ(read->part, part) << name;
+  }
+}
+
+TEST(LoraPatterns, GiveTheNumbersOfTheFirstThatMatchesAWholeNameOrItsEnd) {
+  Json json = adapter_json();
+  json["rank_pattern"] = {
+      {"q_proj", 2}, {"layers.1.*_proj", 4}, {"attn", 5}, {"^model.*o_proj", 6}};
+  json["alpha_pattern"] = {{"k_proj|q_proj", 3}};
+  const auto config = parse_lora_config(json, "x");
+  ASSERT_TRUE(config) << config.error().message;
+  EXPECT_EQ(parse_lora_config(to_peft_config(*config), "x").value(), *config);
+  const auto patterns = LoraPatterns::create(*config, "x");
+  ASSERT_TRUE(patterns) << patterns.error().message;
+  const std::tuple<const char*, int64_t, double> kModules[] = {
+      {"model.layers.0.q_proj", 2, 1.5},
+      {"model.layers.1.q_proj", 2, 1.5},
+      {"q_proj", 2, 1.5},
+      {"model.layers.1.k_proj", 4, 0.75},
+      {"model.layers.0.k_proj", 8, 0.375},
+      {"model.layers.0.attn.v_proj", 8, 2},
+      {"model.layers.0.fq_proj", 8, 2},
+      {"model.layers.0.o_proj", 6, 16.0 / 6}};
+  for (const auto& [module, rank, scale] : kModules) {
+    const auto numbers = patterns->of(module);
+    ASSERT_TRUE(numbers) << numbers.error().message;
+    EXPECT_EQ(numbers->rank, rank) << module;
+    EXPECT_EQ(numbers->scale, scale) << module;
+  }
+  json["alpha_pattern"] = {{"(", 3}};
+  const auto broken = parse_lora_config(json, "x");
+  EXPECT_FAILS_WITH(LoraPatterns::create(*broken, "x"), Code::kCorrupt, "alpha_pattern");
 }
 
 TEST(LoraConfig, AcceptsPatternsAndRankStabilisedScaling) {
@@ -62,12 +112,9 @@ TEST(LoraConfig, AcceptsPatternsAndRankStabilisedScaling) {
 }
 
 TEST(LoraConfig, RefusesVariantsByTheFieldThatAsksForThem) {
-  const std::pair<const char*, Json> kVariants[] = {{"use_dora", true},
-                                                    {"lora_bias", true},
-                                                    {"bias", "all"},
-                                                    {"modules_to_save", {"lm_head"}},
-                                                    {"rank_pattern", {{"q", 4}}},
-                                                    {"alpha_pattern", {{"q", 4}}},
+  const std::pair<const char*, Json> kVariants[] = {{"use_qalora", true},
+                                                    {"bias", "some"},
+                                                    {"trainable_token_indices", {1}},
                                                     {"layer_replication", {{0, 1}}},
                                                     {"init_lora_weights", "pissa"},
                                                     {"alora_invocation_tokens", {1, 2}},
@@ -91,6 +138,9 @@ TEST(LoraConfig, RefusesFieldsThatAreAbsentOrOutOfRange) {
                                                {"lora_alpha", 1e12},
                                                {"lora_dropout", 1.0},
                                                {"lora_dropout", -0.1},
+                                               {"rank_pattern", 5},
+                                               {"rank_pattern", {{"q", 0}}},
+                                               {"alpha_pattern", {{"q", 1e12}}},
                                                {"target_modules", Json::array()},
                                                {"target_modules", {1}},
                                                {"target_modules", 5}};

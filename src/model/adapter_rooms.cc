@@ -23,7 +23,7 @@ struct AdapterRooms::State {
 };
 
 AdapterRooms::AdapterRooms(Options options, std::vector<TensorView> memory)
-    : options_(options), memory_(std::move(memory)), state_(std::make_shared<State>()) {
+    : options_(std::move(options)), memory_(std::move(memory)), state_(std::make_shared<State>()) {
   state_->number_next = options_.number_first;
   for (size_t i = memory_.size(); i > 0; --i) state_->free.push_back(i - 1);
 }
@@ -31,9 +31,9 @@ AdapterRooms::AdapterRooms(Options options, std::vector<TensorView> memory)
 Result<AdapterLease> AdapterRooms::load(const AdapterSource& source,
                                         const Architecture& architecture, Stream& stream) {
   JIGE_TRY(Adapter adapter, Adapter::open(source, architecture));
-  if (adapter.config().rank > options_.rank_max) {
+  if (adapter.rank_max() > options_.rank_max) {
     return fail(Code::kInvalidArgument, "{}: its rank is {}, and there is room for {} at most",
-                source.flag(), adapter.config().rank, options_.rank_max);
+                source.flag(), adapter.rank_max(), options_.rank_max);
   }
   size_t room = 0;
   {
@@ -48,7 +48,7 @@ Result<AdapterLease> AdapterRooms::load(const AdapterSource& source,
   const int64_t bytes = adapter.packed_bytes(options_.compute);
   JIGE_CHECK(bytes <= memory_[room].count(), "an adapter of {} bytes in a room of {}", bytes,
              memory_[room].count());
-  Status loaded = adapter.load(memory_[room], stream, options_.compute);
+  Status loaded = adapter.load(memory_[room], stream, options_.compute, options_.base_folder);
   const std::lock_guard lock(state_->mutex);
   if (!loaded) {
     state_->free.push_back(room);

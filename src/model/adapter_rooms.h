@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <iterator>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "base/result.h"
@@ -37,6 +38,7 @@ class AdapterRooms {
     int64_t rank_max = 0;
     DType compute = DType::kF32;
     int32_t number_first = 0;
+    std::string base_folder = {};  // whose numbers DoRA and biases need
   };
 
   // `memory`: one a room, each of adapter_room(rank_max).packed_bytes.

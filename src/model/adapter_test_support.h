@@ -5,6 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -16,8 +18,10 @@
 #include "base/rng.h"
 #include "base/rough_normal.h"
 #include "formats/lora_config.h"
+#include "formats/lora_patterns.h"
 #include "formats/tensor_folder.h"
 #include "model/adapter.h"
+#include "model/adapter_columns.h"
 
 namespace jige::model::testing {
 
@@ -31,6 +35,8 @@ inline std::string write_adapter(const std::string& folder, const std::string& b
     config.target_modules = formats::lora_linear_modules(*base);
   }
   Rng rng(derive_key(seed, "test adapter"));
+  const auto patterns = formats::LoraPatterns::create(config, folder);
+  BaseNumbers numbers_of(architecture.value()->config(), base_folder, 1);
   std::vector<std::vector<float>> values;
   std::vector<formats::TensorSource> sources;
   const auto add = [&](const std::string& module, formats::LoraPart part, const Shape& shape) {
@@ -40,12 +46,30 @@ inline std::string write_adapter(const std::string& folder, const std::string& b
         formats::TensorSource::of(formats::lora_tensor_name(module, part),
                                   TensorView::of(numbers.data(), DType::kF32, shape)));
   };
+  // About the norm of each row.
+  const auto add_magnitude = [&](const TransformerLayer& layer, const std::string& module) {
+    const auto spec = std::ranges::find(layer.params(), module + ".weight", &ParamSpec::name);
+    const std::vector<float> weight = numbers_of.read(*spec).value();
+    const int64_t rows = spec->shape[0];
+    add(module, formats::LoraPart::kMagnitude, Shape{rows});
+    for (int64_t row = 0; row < rows; ++row) {
+      double square = 0;
+      for (int64_t k = 0; k < spec->shape[1]; ++k) {
+        const double number = weight[static_cast<size_t>(row * spec->shape[1] + k)];
+        square += number * number;
+      }
+      float& magnitude = values.back()[static_cast<size_t>(row)];
+      magnitude = (1 + magnitude) * static_cast<float>(std::sqrt(square));
+    }
+  };
   for (const auto& layer : architecture.value()->layers()) {
     for (const Projection* projection : layer->projections()) {
       for (const ProjectionOptions::Part& part : projection->parts()) {
         if (!adapts(config, part.name)) continue;
-        add(part.name, formats::LoraPart::kA, Shape{config.rank, projection->inputs()});
-        add(part.name, formats::LoraPart::kB, Shape{part.outputs, config.rank});
+        const int64_t rank = patterns.value().of(part.name).value().rank;
+        add(part.name, formats::LoraPart::kA, Shape{rank, projection->inputs()});
+        add(part.name, formats::LoraPart::kB, Shape{part.outputs, rank});
+        if (config.use_dora) add_magnitude(*layer, part.name);
       }
     }
   }
@@ -56,7 +80,8 @@ inline std::string write_adapter(const std::string& folder, const std::string& b
   return folder;
 }
 
-// Three adapters of different ranks, scales and targets.
+// Three adapters of different ranks, scales and targets; one has ranks and scales of single
+// modules, one is DoRA.
 inline std::vector<AdapterSource> write_three_adapters(const std::string& folder,
                                                        const std::string& base_folder) {
   // Every family has some of these modules.
@@ -64,11 +89,14 @@ inline std::vector<AdapterSource> write_three_adapters(const std::string& folder
   const formats::LoraConfig some{.rank = 8,
                                  .alpha = 5,
                                  .use_rslora = true,
+                                 .rank_pattern = {{"layers.[01].*v_proj", 5}, {"c_attn", 4}},
+                                 .alpha_pattern = {{"q_proj", 7}, {"in_proj", 3}},
                                  .target_modules = {"c_attn", "in_proj", "kv_b_proj", "q_proj",
                                                     "qkv_proj", "query_key_value", "v_proj"}};
   const formats::LoraConfig other{
       .rank = 1,
       .alpha = 1,
+      .use_dora = true,
       .target_modules = {"c_proj", "dense", "in_proj", "o_proj", "out_proj"}};
   return {{"all", write_adapter(folder + "/all", base_folder, all, 1)},
           {"some", write_adapter(folder + "/some", base_folder, some, 2)},

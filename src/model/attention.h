@@ -26,6 +26,7 @@ struct AttentionMemory {
   // What all projections of a block share.
   TensorView adapter_scratch;
   TensorView weight_scratch;  // of W's products
+  ops::Dropout dropout = {};  // of adapters (projection.h)
   // Of layers that share keys: keys and values in the stream, [T, 2 G·d] f32, which the layer that
   // has them stores and the others read, and their gradients, the other way. Empty in inference.
   TensorView shared;

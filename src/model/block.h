@@ -21,9 +21,10 @@
 // memory of src; grad_src may be that of grad_dst, which saves a buffer.
 // Dropout: a mask is a function of the step's key, the site and the token's place in the step; so
 // F, an F that is made again, and X see the same one. Sites: 0 the embedding, 1 + 2i the attention
-// of layer i, 2 + 2i its MLP. Invariant: F, X and W give the same bits whatever the split of tokens
-// into batches, as far as the ops promise (ops/linear.h, ops/attention.h). Threads: const; tasks
-// are asynchronous on the stream they are given.
+// of layer i, 2 + 2i its MLP; those of adapters are hashes (projection.h). Invariant: F, X and W
+// give the same bits whatever the split of tokens into batches, as far as the ops promise
+// (ops/linear.h, ops/attention.h). Threads: const; tasks are asynchronous on the stream they are
+// given.
 #pragma once
 
 #include <cstdint>
@@ -130,6 +131,7 @@ struct ParamSpec {
   bool choice_bias = false;  // of experts, for their choice alone; fixed
   bool wide = false;         // files hold it as f32 whatever their type
   bool adapter = false;      // a LoRA matrix; the base is frozen where a model has them
+  bool adapter_b = false;    // B of it, which an optimizer may move faster
   bool as_row = false;       // of a vector [N], which files hold as [1, N]
   bool whole = false;        // f32 whatever the type of embedding tables is, though a matrix
   bool as_scalar = false;    // of a vector [1], which files hold without dimensions

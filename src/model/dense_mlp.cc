@@ -124,6 +124,7 @@ void DenseMlp::forward(Stream& stream, const BlockWeights& weights, DType comput
                    .src = activated,
                    .product = saved.u_output,
                    .scratch = work.adapter_scratch,
+                   .dropout = work.dropout,
                    .adapters = work.adapters,
                    .addend = work.addend});
 }
@@ -135,6 +136,7 @@ TensorView DenseMlp::forward_input(Stream& stream, const BlockWeights& weights, 
                                  .src = src,
                                  .product = saved.u_input,
                                  .scratch = work.adapter_scratch,
+                                 .dropout = work.dropout,
                                  .past_caches = true,
                                  .adapters = work.adapters,
                                  .norm = work.norm};
@@ -167,6 +169,7 @@ void DenseMlp::backward_input(Stream& stream, const BlockWeights& weights, DType
                           .grad_dst = grad_dst,
                           .product = pending.v_output,
                           .scratch = work.adapter_scratch,
+                          .dropout = work.dropout,
                           .past_caches = true});
   if (work.row_logits) ops::gate_rows(stream, grad_activated, work.row_logits);
   backward_activate(stream, weights, pending, grad_activated, saved.ffn);
@@ -182,7 +185,8 @@ void DenseMlp::backward_input(Stream& stream, const BlockWeights& weights, DType
                         {.grad_src = grad_src,
                          .grad_dst = pending.ffn,
                          .product = pending.v_input,
-                         .scratch = work.adapter_scratch});
+                         .scratch = work.adapter_scratch,
+                         .dropout = work.dropout});
 }
 
 void DenseMlp::backward_output_weight(Stream& stream, const BlockWeights& weights, DType compute,
@@ -204,6 +208,7 @@ void DenseMlp::backward_output_weight(Stream& stream, const BlockWeights& weight
                            .product_forward = saved.u_output,
                            .product_backward = pending.v_output,
                            .scratch = work.weight_scratch,
+                           .dropout = work.dropout,
                            .gradients = gradients});
 }
 
@@ -217,6 +222,7 @@ void DenseMlp::backward_input_weight(Stream& stream, const BlockWeights& weights
                           .product_forward = saved.u_input,
                           .product_backward = pending.v_input,
                           .scratch = work.weight_scratch,
+                          .dropout = work.dropout,
                           .gradients = gradients});
 }
 

@@ -72,6 +72,7 @@ class DenseMlp {
     TensorView activated;  // [T, F] compute type; F may have src there, and loses it
     TensorView adapter_scratch;
     TensorView weight_scratch;               // of W's products
+    ops::Dropout dropout = {};               // of adapters (projection.h)
     TensorView row_logits;                   // [T, 1] f32, of rows' gates; or empty
     TensorView grad_row_logits;              // likewise; X writes them
     const StepAdapters* adapters = nullptr;  // as in BlockContext

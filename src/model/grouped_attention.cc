@@ -230,6 +230,7 @@ void GroupedAttention::forward(const BlockContext& context, const BlockWeights& 
                 .src = src,
                 .product = views.u,
                 .scratch = memory.adapter_scratch,
+                .dropout = memory.dropout,
                 .adapters = context.adapters,
                 .norm = memory.norm});
   if (turns_first_) rotate(stream, weights, batch, views.qkv, false);
@@ -451,7 +452,8 @@ void GroupedAttention::backward_input(const BlockContext& context, const BlockWe
                       {.grad_src = grad_src,
                        .grad_dst = pending.qkv,
                        .product = pending.v,
-                       .scratch = memory.adapter_scratch});
+                       .scratch = memory.adapter_scratch,
+                       .dropout = memory.dropout});
 }
 
 void GroupedAttention::backward_weight(const BlockContext& context, const BlockWeights& weights,
@@ -482,6 +484,7 @@ void GroupedAttention::backward_weight(const BlockContext& context, const BlockW
                         .product_forward = saved.u,
                         .product_backward = pending.v,
                         .scratch = memory.weight_scratch,
+                        .dropout = memory.dropout,
                         .gradients = context.gradients});
 }
 

@@ -75,10 +75,10 @@ Result<std::unique_ptr<InferenceModel>> InferenceModel::load(const std::string& 
   JIGE_DO(load_weights(*model->own_weights_, *model->stream_, files, model->layer_stream_.get()));
   if (model->layer_stream_) model->layer_stream_->start();
   for (Adapter& adapter : adapters) {
-    JIGE_DO(adapter.load(model->arena_, *model->stream_, sizes.compute));
+    JIGE_DO(adapter.load(model->arena_, *model->stream_, sizes.compute, folder));
   }
   model->adapters_ = std::move(adapters);
-  JIGE_DO(model->take_rooms(options.adapter_rank_max));
+  JIGE_DO(model->take_rooms(options.adapter_rank_max, folder));
   model->load_seconds_ = watch.seconds();
   return model;
 }
@@ -94,7 +94,7 @@ Result<std::unique_ptr<InferenceModel>> InferenceModel::borrow(const ModelWeight
   model->weights_ = &weights;
   JIGE_TRY(model->stream_, device.make_stream());
   JIGE_DO(model->allocate());
-  JIGE_DO(model->take_rooms(options.adapter_rank_max));
+  JIGE_DO(model->take_rooms(options.adapter_rank_max, {}));
   model->load_seconds_ = watch.seconds();
   return model;
 }
@@ -168,7 +168,7 @@ Status InferenceModel::allocate_sequences() {
   return {};
 }
 
-Status InferenceModel::take_rooms(int64_t rank_max) {
+Status InferenceModel::take_rooms(int64_t rank_max, const std::string& base_folder) {
   const std::vector<int64_t>& bytes = sizes_.adapters.packed_bytes;
   std::vector<TensorView> views;
   for (size_t i = adapters_.size(); i < bytes.size(); ++i) {
@@ -179,7 +179,8 @@ Status InferenceModel::take_rooms(int64_t rank_max) {
   rooms_ = std::make_unique<AdapterRooms>(
       AdapterRooms::Options{.rank_max = rank_max,
                             .compute = sizes_.compute,
-                            .number_first = static_cast<int32_t>(adapters_.size())},
+                            .number_first = static_cast<int32_t>(adapters_.size()),
+                            .base_folder = base_folder},
       std::move(views));
   return {};
 }

@@ -269,7 +269,7 @@ class InferenceModel {
                  int64_t memory_bytes_max);
   Status allocate();
   Status allocate_sequences();
-  Status take_rooms(int64_t rank_max);
+  Status take_rooms(int64_t rank_max, const std::string& base_folder);
   Status check(const InferenceBatch& batch) const;
   // Whether the last residual stream has these rows; fails as logits_of() does.
   Status check_hidden_rows(std::span<const int32_t> rows) const;

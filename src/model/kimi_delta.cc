@@ -166,6 +166,7 @@ void KimiDelta::forward(const BlockContext& context, const BlockWeights& weights
                         .src = from,
                         .product = product,
                         .scratch = memory.adapter_scratch,
+                        .dropout = memory.dropout,
                         .adapters = context.adapters});
   };
   run(in_, views.in, src, views.u_in);
@@ -211,9 +212,12 @@ void KimiDelta::backward_input(const BlockContext& context, const BlockWeights& 
   const auto [saved, pending, work] = place_backward(memory, batch.token_count(), context.compute);
   const auto run = [&](const Projection& projection, const TensorView& to, const TensorView& from,
                        const TensorView& product) {
-    projection.backward_input(
-        stream, weights, context.compute,
-        {.grad_src = to, .grad_dst = from, .product = product, .scratch = memory.adapter_scratch});
+    projection.backward_input(stream, weights, context.compute,
+                              {.grad_src = to,
+                               .grad_dst = from,
+                               .product = product,
+                               .scratch = memory.adapter_scratch,
+                               .dropout = memory.dropout});
   };
   norm_.forward(stream, weights, work.normed, saved.o, {});
   ops::gate_backward(stream, pending.normed, pending.z, grad_dst, work.normed, saved.z,
@@ -239,6 +243,7 @@ void KimiDelta::backward_weight(const BlockContext& context, const BlockWeights&
                                 .product_forward = u,
                                 .product_backward = v,
                                 .scratch = memory.weight_scratch,
+                                .dropout = memory.dropout,
                                 .gradients = context.gradients});
   };
   norm_.backward_weight(stream, weights, pending.normed, saved.o, saved.stats);

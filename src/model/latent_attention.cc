@@ -261,6 +261,7 @@ void LatentAttention::run_forward(const BlockContext& context, const BlockWeight
                       .src = src,
                       .product = product,
                       .scratch = memory.adapter_scratch,
+                      .dropout = memory.dropout,
                       .adapters = context.adapters});
 }
 
@@ -347,9 +348,12 @@ void LatentAttention::backward_input(const BlockContext& context, const BlockWei
   const auto [saved, pending, work] = place_backward(memory, batch.token_count(), compute);
   const auto run = [&](const Projection& projection, const TensorView& to, const TensorView& from,
                        const TensorView& product) {
-    projection.backward_input(
-        stream, weights, compute,
-        {.grad_src = to, .grad_dst = from, .product = product, .scratch = memory.adapter_scratch});
+    projection.backward_input(stream, weights, compute,
+                              {.grad_src = to,
+                               .grad_dst = from,
+                               .product = product,
+                               .scratch = memory.adapter_scratch,
+                               .dropout = memory.dropout});
   };
   join(stream, saved, work);
   if (narrow()) {
@@ -399,6 +403,7 @@ void LatentAttention::backward_weight(const BlockContext& context, const BlockWe
                                 .product_forward = u,
                                 .product_backward = v,
                                 .scratch = memory.weight_scratch,
+                                .dropout = memory.dropout,
                                 .gradients = context.gradients});
   };
   if (up_.wants_gradient(weights)) {

@@ -153,7 +153,7 @@ HeadLowRank HeadLowRank::place(const HeadRows& rows, int64_t inputs, int64_t ada
   HeadLowRank result;
   const auto add = [&](auto& to, const ops::PackedWeight& a, const ops::PackedWeight& b) {
     to.push_back(std::make_shared<const ops::LowRankWeight>(
-        ops::LowRankWeight{.a = a, .scale = scale, .parts = {{.b = b}}}));
+        ops::LowRankWeight{.a = a, .parts = {{.b = b, .scale = scale}}}));
   };
   const ops::PackedWeight a = take(adapter_rank, inputs);
   const ops::PackedWeight a_turned = take(inputs, adapter_rank);

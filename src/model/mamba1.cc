@@ -167,6 +167,7 @@ void Mamba1::forward(const BlockContext& context, const BlockWeights& weights, c
                         .src = from,
                         .product = product,
                         .scratch = memory.adapter_scratch,
+                        .dropout = memory.dropout,
                         .adapters = context.adapters});
   };
   run(in_, views.in, src, views.u_in);
@@ -201,7 +202,8 @@ void Mamba1::backward_scan(const BlockContext& context, const BlockWeights& weig
                         {.grad_src = part_of(pending.normed, 0),
                          .grad_dst = pending.a,
                          .product = {},
-                         .scratch = memory.adapter_scratch});
+                         .scratch = memory.adapter_scratch,
+                         .dropout = memory.dropout});
   for (size_t i = 0; has_norms() && i < norms_.size(); ++i) {
     norms_[i].backward_input(stream, weights, part_of(pending.parts, i), part_of(pending.normed, i),
                              part_of(saved.parts, i), saved.stats[i], false);
@@ -210,7 +212,8 @@ void Mamba1::backward_scan(const BlockContext& context, const BlockWeights& weig
                         {.grad_src = work.from_parts,
                          .grad_dst = pending.parts,
                          .product = pending.v_parts,
-                         .scratch = memory.adapter_scratch});
+                         .scratch = memory.adapter_scratch,
+                         .dropout = memory.dropout});
   ops::add(stream, work.grad_x, work.grad_x, work.from_parts);
 }
 
@@ -230,7 +233,8 @@ void Mamba1::backward_input(const BlockContext& context, const BlockWeights& wei
                      {.grad_src = grad_src,
                       .grad_dst = pending.in,
                       .product = pending.v_in,
-                      .scratch = memory.adapter_scratch});
+                      .scratch = memory.adapter_scratch,
+                      .dropout = memory.dropout});
 }
 
 void Mamba1::backward_weight(const BlockContext& context, const BlockWeights& weights,
@@ -247,6 +251,7 @@ void Mamba1::backward_weight(const BlockContext& context, const BlockWeights& we
                                 .product_forward = u,
                                 .product_backward = v,
                                 .scratch = memory.weight_scratch,
+                                .dropout = memory.dropout,
                                 .gradients = context.gradients});
   };
   const Param& scale = weights.params[log_scale_];

@@ -114,7 +114,8 @@ AttentionMemory ParallelAttention::side_memory(const AttentionMemory& memory,
           .pending = pending.attention,
           .workspace = saves ? work.attention : views.attention,
           .adapter_scratch = memory.adapter_scratch,
-          .weight_scratch = memory.weight_scratch};
+          .weight_scratch = memory.weight_scratch,
+          .dropout = memory.dropout};
 }
 
 void ParallelAttention::forward(const BlockContext& context, const BlockWeights& weights,
@@ -130,6 +131,7 @@ void ParallelAttention::forward(const BlockContext& context, const BlockWeights&
                               .src = views[i].attended,
                               .product = views[i].u,
                               .scratch = memory.adapter_scratch,
+                              .dropout = memory.dropout,
                               .adapters = context.adapters});
   }
   ops::add(context.stream, dst, dst, work.sum);
@@ -148,7 +150,8 @@ void ParallelAttention::backward_input(const BlockContext& context, const BlockW
                                     {.grad_src = grad_attended,
                                      .grad_dst = pending[i].output,
                                      .product = pending[i].v,
-                                     .scratch = memory.adapter_scratch});
+                                     .scratch = memory.adapter_scratch,
+                                     .dropout = memory.dropout});
     sides_[i].attention->backward_input(context, weights, batch, saved[i].attended, grad_attended,
                                         i == 0 ? grad_src : work.grad_src,
                                         side_memory(memory, saved[i], pending[i], work, true));
@@ -172,6 +175,7 @@ void ParallelAttention::backward_weight(const BlockContext& context, const Block
                                       .product_forward = saved[i].u,
                                       .product_backward = pending[i].v,
                                       .scratch = memory.weight_scratch,
+                                      .dropout = memory.dropout,
                                       .gradients = context.gradients});
     sides_[i].attention->backward_weight(context, weights, batch, src,
                                          side_memory(memory, saved[i], pending[i], work, true));

@@ -5,20 +5,13 @@
 #include <memory>
 #include <utility>
 
+#include "base/rng.h"
 #include "model/adapter.h"
 #include "ops/elementwise.h"
 #include "ops/linear.h"
 #include "ops/low_rank.h"
 
 namespace jige::model {
-namespace {
-
-// The columns [begin, begin + count) of a matrix.
-TensorView columns_at(const TensorView& matrix, int64_t begin, int64_t count) {
-  return matrix.column_range(begin, begin + count);
-}
-
-}  // namespace
 
 bool adapts(const std::optional<formats::LoraConfig>& lora, const std::string& linear_name) {
   if (!lora) return false;
@@ -96,6 +89,7 @@ void Projection::add_adapters(std::vector<ParamSpec>& params) {
   if (!options_.lora) return;
   rank_ = options_.lora->rank;
   adapter_scale_ = static_cast<float>(options_.lora->scale());
+  dropout_site_ = derive_key(0, options_.parts.front().name);
   for (size_t i = 0; i < parts_.size(); ++i) {
     Part& part = parts_[i];
     const std::string& name = options_.parts[i].name;
@@ -119,6 +113,7 @@ void Projection::add_adapters(std::vector<ParamSpec>& params) {
                       .decay = true,
                       .packed = true,
                       .adapter = true,
+                      .adapter_b = true,
                       .stored_rows = options_.parts[i].stored_rows});
   }
 }
@@ -266,12 +261,30 @@ int64_t Projection::scratch_bytes(int64_t token_count) const {
   if (!adapted()) return 0;
   int64_t columns = options_.inputs;
   for (const Part& part : parts_) columns = std::max(columns, part.rows);
-  return dtype_bytes(DType::kF32, token_count * columns);
+  return dropped_bytes(token_count) + dtype_bytes(DType::kF32, token_count * columns);
+}
+
+int64_t Projection::dropped_bytes(int64_t token_count) const {
+  if (!adapted() || options_.lora->dropout == 0) return 0;
+  return (dtype_bytes(DType::kF32, token_count * options_.inputs) + 63) / 64 * 64;
+}
+
+TensorView Projection::dropped(Stream& stream, const TensorView& src, const ops::Dropout& dropout,
+                               TensorView& scratch) const {
+  if (dropout.adapter_rate == 0) return src;
+  const int64_t bytes = dropped_bytes(src.rows());
+  JIGE_CHECK(0 < bytes && bytes <= scratch.count(), "dropout of {} bytes in a scratch of {}", bytes,
+             scratch.count());
+  const TensorView dst = TensorView::of(scratch.data, src.dtype, Shape{src.rows(), src.columns()});
+  scratch = TensorView::of(static_cast<std::byte*>(scratch.data) + bytes, DType::kU8,
+                           Shape{scratch.count() - bytes});
+  ops::dropout(stream, dst, src, of_adapter(dropout), dropout_site_);
+  return dst;
 }
 
 int64_t Projection::weight_scratch_bytes(int64_t token_count, DType compute) const {
-  return ops::linear_backward_weight_scratch_bytes(compute, token_count,
-                                                   std::max(options_.inputs, rank_));
+  return dropped_bytes(token_count) + ops::linear_backward_weight_scratch_bytes(
+                                          compute, token_count, std::max(options_.inputs, rank_));
 }
 
 int64_t Projection::thread_scratch_bytes(int64_t token_count, DType compute, int threads,
@@ -337,19 +350,21 @@ void Projection::add_own_adapter(Stream& stream, const BlockWeights& weights, DT
   auto weight = std::make_shared<ops::LowRankWeight>();
   weight->a = adapter_view(weights, compute, use, place.adapter_a_forward,
                            Shape{adapter_rows_, options_.inputs});
-  weight->scale = adapter_scale_;
   for (size_t i = 0; i < parts_.size(); ++i) {
     const Part& part = parts_[i];
     if (!part.adapted) continue;
     weight->parts.push_back({.column = part.row_begin,
                              .a_row = part.adapter_row,
                              .b = adapter_view(weights, compute, use, place.adapter_b_forward[i],
-                                               Shape{part.rows, rank_})});
+                                               Shape{part.rows, rank_}),
+                             .scale = adapter_scale_});
   }
+  TensorView scratch = args.scratch;
+  const TensorView src = dropped(stream, args.src, args.dropout, scratch);
   ops::low_rank_forward(stream, {.dst = args.dst,
-                                 .src = args.src,
+                                 .src = src,
                                  .product = args.product,
-                                 .scratch = args.scratch,
+                                 .scratch = scratch,
                                  .rows = {{std::move(weight), 0, args.dst.rows()}}});
 }
 
@@ -365,120 +380,6 @@ void Projection::add_step_adapters(Stream& stream, const Forward& args) const {
                                  .product = args.adapters->product,
                                  .scratch = args.adapters->scratch,
                                  .rows = std::move(rows)});
-}
-
-void Projection::backward_input(Stream& stream, const BlockWeights& weights, DType compute,
-                                const BackwardInput& args) const {
-  const Packed& place = packed(compute, weights.format);
-  const auto use = ops::PackUse::kInputGradient;
-  apply_scales(stream, args.grad_dst);
-  ops::linear_backward_input(stream, {.grad_src = args.grad_src,
-                                      .grad_dst = args.grad_dst,
-                                      .weight = whole_view(weights, compute, use),
-                                      .past_caches = args.past_caches,
-                                      .strip = weights.strip});
-  if (!adapted()) return;
-  for (size_t i = 0; i < parts_.size(); ++i) {
-    const Part& part = parts_[i];
-    if (!part.adapted) continue;
-    const auto b =
-        adapter_view(weights, compute, use, place.adapter_b_backward[i], Shape{part.rows, rank_});
-    ops::linear_backward_input(stream,
-                               {.grad_src = columns_at(args.product, part.adapter_row, rank_),
-                                .grad_dst = columns_at(args.grad_dst, part.row_begin, part.rows),
-                                .weight = b});
-  }
-  ops::scale(stream, args.product, args.product, adapter_scale_);
-  const TensorView delta =
-      TensorView::of(args.scratch.data, args.grad_src.dtype, args.grad_src.shape);
-  const Shape a_shape{adapter_rows_, options_.inputs};
-  ops::linear_backward_input(
-      stream, {.grad_src = delta,
-               .grad_dst = args.product,
-               .weight = adapter_view(weights, compute, use, place.adapter_a_backward, a_shape)});
-  ops::add(stream, args.grad_src, args.grad_src, delta);
-}
-
-bool Projection::wants_gradient(const BlockWeights& weights) const {
-  return std::any_of(parts_.begin(), parts_.end(), [&](const Part& part) {
-    return weights.params[part.weight].grad || (part.bias && weights.params[*part.bias].grad) ||
-           (part.adapted &&
-            (weights.params[part.adapter_a].grad || weights.params[part.adapter_b].grad));
-  });
-}
-
-void Projection::backward_weight(Stream& stream, const BlockWeights& weights, DType compute,
-                                 const BackwardWeight& args) const {
-  weight_gradients(stream, weights, compute, args);
-  if (adapted()) adapter_gradients(stream, weights, compute, args);
-  if (options_.bias) bias_gradients(stream, weights, args.grad_dst);
-}
-
-void Projection::bias_gradients(Stream& stream, const BlockWeights& weights,
-                                const TensorView& grad_dst) const {
-  for (const Part& part : parts_) {
-    if (!part.bias) continue;
-    const TensorView& grad = weights.params[*part.bias].grad;
-    if (!grad) continue;
-    const TensorView columns = columns_at(grad_dst, part.row_begin, part.rows);
-    if (bias_scale_ != 1.0f) ops::scale(stream, columns, columns, bias_scale_);
-    ops::bias_backward(stream, grad, columns);
-  }
-}
-
-void Projection::weight_gradients(Stream& stream, const BlockWeights& weights, DType compute,
-                                  const BackwardWeight& args) const {
-  // Parts whose gradients lie next to each other in memory are one product.
-  for (size_t first = 0; first < parts_.size();) {
-    TensorView grad = weights.params[parts_[first].weight].grad;
-    size_t last = first + 1;
-    if (!grad) {
-      first = last;
-      continue;
-    }
-    int64_t rows = parts_[first].rows;
-    const auto adjoins = [&](size_t part) {
-      const TensorView& next = weights.params[parts_[part].weight].grad;
-      return next && next.as<float>() == grad.as<float>() + rows * options_.inputs;
-    };
-    for (; last < parts_.size() && adjoins(last); ++last) rows += parts_[last].rows;
-    grad = TensorView::of(grad.data, grad.dtype, Shape{rows, options_.inputs});
-    ops::linear_backward_weight(
-        stream, {.grad_weight = grad,
-                 .grad_dst = columns_at(args.grad_dst, parts_[first].row_begin, rows),
-                 .src = args.src,
-                 .compute = compute,
-                 .scratch = args.scratch,
-                 .accumulate = args.gradients == GradientUse::kAdd});
-    first = last;
-  }
-}
-
-void Projection::adapter_gradients(Stream& stream, const BlockWeights& weights, DType compute,
-                                   const BackwardWeight& args) const {
-  for (const Part& part : parts_) {
-    if (!part.adapted) continue;
-    const TensorView& grad_a = weights.params[part.adapter_a].grad;
-    const TensorView& grad_b = weights.params[part.adapter_b].grad;
-    if (grad_b) {
-      ops::linear_backward_weight(stream,
-                                  {.grad_weight = grad_b,
-                                   .grad_dst = columns_at(args.grad_dst, part.row_begin, part.rows),
-                                   .src = columns_at(args.product_forward, part.adapter_row, rank_),
-                                   .compute = compute,
-                                   .scratch = args.scratch,
-                                   .accumulate = args.gradients == GradientUse::kAdd});
-    }
-    if (grad_a) {
-      ops::linear_backward_weight(
-          stream, {.grad_weight = grad_a,
-                   .grad_dst = columns_at(args.product_backward, part.adapter_row, rank_),
-                   .src = args.src,
-                   .compute = compute,
-                   .scratch = args.scratch,
-                   .accumulate = args.gradients == GradientUse::kAdd});
-    }
-  }
 }
 
 int64_t PackedSizes::bytes(DType compute, PackFor use, ops::WeightFormat format) const {

@@ -3,9 +3,11 @@
 //
 // Shapes: T tokens, K inputs, N outputs of all parts; part p has N_p rows of the weight. A part may
 // carry an adapter A_p [r, K], B_p [N_p, r] of scale s (formats/lora_config.h):
-//   y_p = x W_pᵀ + b_p + u_p B_pᵀ          u = s · x Aᵀ, A all parts' A stacked [R, K]
-//   v_p = s · dy_p B_p                     dx = dy W + v A
-//   dW_p += dy_pᵀ x   dB_p += dy_pᵀ u_p    dA_p += v_pᵀ x
+//   y_p = x W_pᵀ + b_p + u_p B_pᵀ          u = s · D(x) Aᵀ, A all parts' A stacked [R, K]
+//   v_p = s · dy_p B_p                     dx = dy W + D(v A)
+//   dW_p += dy_pᵀ x   dB_p += dy_pᵀ u_p    dA_p += v_pᵀ D(x)
+// D is dropout of the model's own adapter in training steps (ops/dropout.h), one mask for all
+// parts, its site a hash of the first part's name. D(x) is made anew for W.
 // Where a model multiplies x with a number or columns of y, biases included, with others, the
 // columns are multiplied with both at the end, and biases are packed by the first; weights stay as
 // files have them.
@@ -88,6 +90,8 @@ class Projection {
   const std::vector<ProjectionOptions::Part>& parts() const { return options_.parts; }
   const std::optional<HeadRows>& by_head() const { return options_.by_head; }
   bool adapted() const { return adapter_rows_ > 0; }
+  // What biases are multiplied with as they are packed.
+  float bias_scale() const { return bias_scale_; }
 
   // Plans the places of the packed forms: what F reads first, then (a second call, for training)
   // what X reads, so that places do not depend on the use. PackedSizes does it.
@@ -116,10 +120,11 @@ class Projection {
                                bool frozen_base) const;
 
   struct Forward {
-    TensorView dst;            // [T, N] compute type or f32
-    TensorView src;            // [T, K] compute type
-    TensorView product;        // u
-    TensorView scratch;        // u8, scratch_bytes
+    TensorView dst;      // [T, N] compute type or f32
+    TensorView src;      // [T, K] compute type
+    TensorView product;  // u
+    TensorView scratch;  // u8, scratch_bytes
+    ops::Dropout dropout = {};
     bool past_caches = false;  // ops/linear.h
     const StepAdapters* adapters = nullptr;
     // [T, N] f32, not in dst's memory: added to dst, which is f32, once all else is. Or empty.
@@ -139,6 +144,7 @@ class Projection {
     TensorView grad_dst;  // [T, N] compute type; becomes that of the product before its scales
     TensorView product;   // v
     TensorView scratch;
+    ops::Dropout dropout = {};
     bool past_caches = false;
   };
   void backward_input(Stream& stream, const BlockWeights& weights, DType compute,
@@ -150,6 +156,7 @@ class Projection {
     TensorView product_forward;   // u
     TensorView product_backward;  // v
     TensorView scratch;           // u8, weight_scratch_bytes
+    ops::Dropout dropout = {};
     GradientUse gradients = GradientUse::kAdd;
   };
   // Whether any gradient is wanted; W may be skipped, and with it what only W reads, if not.
@@ -216,6 +223,14 @@ class Projection {
                                  int64_t offset, Shape shape) const;
   void check_place(const BlockWeights& weights, int64_t end) const;
   // What F adds: the model's own adapter to all rows, those of a step to theirs.
+  // The dropout of what the adapter reads, by that of a step.
+  static ops::Dropout of_adapter(const ops::Dropout& step) {
+    return {.rate = step.adapter_rate, .key = step.key, .token_begin = step.token_begin};
+  }
+  // D(src) at the beginning of a scratch, which becomes what is left; src itself without dropout.
+  TensorView dropped(Stream& stream, const TensorView& src, const ops::Dropout& dropout,
+                     TensorView& scratch) const;
+  int64_t dropped_bytes(int64_t token_count) const;
   void add_own_adapter(Stream& stream, const BlockWeights& weights, DType compute,
                        const Forward& args) const;
   void add_step_adapters(Stream& stream, const Forward& args) const;
@@ -233,6 +248,7 @@ class Projection {
   int64_t adapter_rows_ = 0;  // R
   int64_t rank_ = 0;
   float adapter_scale_ = 0;
+  uint64_t dropout_site_ = 0;
   std::vector<ColumnScale> scales_;
   float bias_scale_ = 1;  // of biases as they are packed
   Packed packed_[kPackLayouts];

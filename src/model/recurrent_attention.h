@@ -40,6 +40,7 @@ class RecurrentAttention : public PlacedAttention<Memory> {
                  .src = src,
                  .product = saved.u,
                  .scratch = memory.adapter_scratch,
+                 .dropout = memory.dropout,
                  .adapters = context.adapters});
   }
   // grad_src from pending.in.
@@ -50,7 +51,8 @@ class RecurrentAttention : public PlacedAttention<Memory> {
                        {.grad_src = grad_src,
                         .grad_dst = pending.in,
                         .product = pending.v,
-                        .scratch = memory.adapter_scratch});
+                        .scratch = memory.adapter_scratch,
+                        .dropout = memory.dropout});
   }
   // Nothing where the projection does not learn.
   void project_backward_weight(const BlockContext& context, const BlockWeights& weights,
@@ -63,6 +65,7 @@ class RecurrentAttention : public PlacedAttention<Memory> {
                          .product_forward = saved.u,
                          .product_backward = pending.v,
                          .scratch = memory.weight_scratch,
+                         .dropout = memory.dropout,
                          .gradients = context.gradients});
   }
 

@@ -193,6 +193,30 @@ TEST(Training, AdapterGradientsMatchFiniteDifferences) {
   }
 }
 
+TEST(Training, AdapterGradientsWithDropoutMatchFiniteDifferences) {
+  const formats::LoraConfig lora{.rank = 3, .alpha = 2, .dropout = 0.2};
+  for (const Family family :
+       {Family::kLlama, Family::kGpt2, Family::kDeepSeekV3, Family::kQwen3Next, Family::kFalconH1,
+        Family::kJamba, Family::kKimiLinear}) {
+    SCOPED_TRACE(name_of(family));
+    formats::ModelConfig config = smooth_config(family);
+    const auto sequences = random_sequences({9, 2, 14}, config.vocab_size, 3);
+    const ops::Dropout dropout{.adapter_rate = lora.dropout, .key = 99};
+    Trainee trainee(config, {.dropout = dropout}, lora);
+    Trainee without(config, {}, lora);
+    Trainee packed(config, {.thread_count = 2, .dropout = dropout}, lora);
+    for (Trainee* one : {&trainee, &without, &packed}) {
+      testing::fill_base(*one, 21);
+      one->randomise(15);
+    }
+    EXPECT_NE(trainee.mean_loss(sequences), without.mean_loss(sequences));
+    trainee.gradients({sequences});
+    packed.gradients({{sequences[0]}, {sequences[1], sequences[2]}});
+    EXPECT_EQ(flat_gradients(trainee), flat_gradients(packed));
+    expect_gradients_match_differences(trainee, sequences);
+  }
+}
+
 TEST(Training, AdapterGradientsOfOtherLayersMatchFiniteDifferences) {
   for (const Family family :
        {Family::kPhi3, Family::kGemma2, Family::kGemma3, Family::kOlmo2, Family::kOlmo3,
@@ -537,6 +561,24 @@ TEST(Training, TakesExactlyThePlannedMemory) {
       EXPECT_EQ(trainee.arena().peak_bytes(), plan.total_bytes() - plan.moments_bytes);
       EXPECT_EQ(plan.weights.trainable_count, formats::parameter_count(config));
       EXPECT_GE(plan.moments_bytes, 8 * plan.weights.trainable_count);
+    }
+  }
+}
+
+TEST(Training, TakesExactlyThePlannedMemoryWithAdaptersThatDrop) {
+  const formats::ModelConfig config = tiny_config(Family::kLlama);
+  int64_t without_bytes = 0;
+  for (const double rate : {0.0, 0.3}) {
+    for (const DType compute : {DType::kF32, DType::kBF16}) {
+      const formats::LoraConfig lora{.rank = 3, .alpha = 5, .dropout = rate};
+      Trainee trainee(config, {.compute = compute, .tokens_max = 48}, lora);
+      const TrainingMemory plan = training_memory(
+          trainee.architecture(), {.compute = compute, .position_count = config.context_max}, 48);
+      EXPECT_EQ(trainee.arena().peak_bytes(), plan.total_bytes() - plan.moments_bytes);
+      if (rate == 0) without_bytes = std::max(without_bytes, plan.total_bytes());
+      if (rate > 0 && compute == DType::kF32) {
+        EXPECT_GT(plan.total_bytes(), without_bytes);
+      }
     }
   }
 }

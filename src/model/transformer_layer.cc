@@ -158,7 +158,8 @@ AttentionMemory TransformerLayer::attention_memory(const Activations& views,
           .pending = pending.attention,
           .workspace = saves ? work.attention : views.attention,
           .adapter_scratch = work.adapter_scratch,
-          .weight_scratch = work.weight_scratch};
+          .weight_scratch = work.weight_scratch,
+          .dropout = work.dropout};
 }
 
 double TransformerLayer::forward_flops(double token_count, double context_mean) const {
@@ -204,7 +205,8 @@ void TransformerLayer::forward(const BlockContext& context, const BlockWeights& 
   Placement kept(memory.saved);
   const Activations views =
       saves ? place_saved(kept, t, compute) : place_unsaved(workspace, t, compute);
-  const Work work = place_work(workspace, t, compute, saves);
+  Work work = place_work(workspace, t, compute, saves);
+  work.dropout = batch.dropout;
   hand_on(context, whole_src, whole_dst);
   if (altup_) {
     altup_->predict(stream, weights, compute, whole_dst, whole_src, views.altup, work.altup);
@@ -280,6 +282,7 @@ void TransformerLayer::forward_attention(const BlockContext& context, const Bloc
                                 .src = views.attended,
                                 .product = views.u_attention_output,
                                 .scratch = work.adapter_scratch,
+                                .dropout = work.dropout,
                                 .adapters = context.adapters,
                                 .addend = at_once ? src : TensorView{}});
   }

@@ -108,6 +108,7 @@ class TransformerLayer final : public Block {
     TensorView attention;  // u8, the attention's own; of an F that saves nothing among Activations
     TensorView adapter_scratch;
     TensorView weight_scratch;  // of W's products
+    ops::Dropout dropout = {};  // of adapters (projection.h)
     ExpertMlp::Work experts;
     ExpertsBeside::Work beside;
     LayerInput::Work input;

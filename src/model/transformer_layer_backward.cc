@@ -15,7 +15,8 @@ void TransformerLayer::backward_input(const BlockContext& context, const BlockWe
   Placement workspace(context.workspace);
   const Activations saved = place_saved(kept, t, context.compute);
   const Gradients pending = place_pending(left, t, context.compute);
-  const Work work = place_work(workspace, t, context.compute, true);
+  Work work = place_work(workspace, t, context.compute, true);
+  work.dropout = batch.dropout;
   hand_back(context.stream, whole_grad_dst, whole_grad_src);
   const TensorView grad_dst = backward_input_part(context, weights, whole_src, whole_grad_dst,
                                                   whole_grad_src, saved, pending, work);
@@ -178,7 +179,8 @@ void TransformerLayer::backward_attention(const BlockContext& context, const Blo
                                       {.grad_src = grad_attended,
                                        .grad_dst = pending.attention_output,
                                        .product = pending.v_attention_output,
-                                       .scratch = work.adapter_scratch});
+                                       .scratch = work.adapter_scratch,
+                                       .dropout = work.dropout});
   }
   attention_->backward_input(context, weights, batch, saved.attended, grad_attended, pending.n1,
                              memory);
@@ -199,7 +201,9 @@ void TransformerLayer::backward_weight(const BlockContext& context, const BlockW
   Placement workspace(context.workspace);
   const Activations saved = place_saved(kept, t, compute);
   const Gradients pending = place_pending(left, t, compute);
-  const Work work = place_work(workspace, rows.end - rows.begin, compute, true);
+  Work work = place_work(workspace, rows.end - rows.begin, compute, true);
+  work.dropout = batch.dropout;
+  work.dropout.token_begin += rows.begin;
   const TensorView src = parts_source(whole_src, saved).row_range(rows.begin, rows.end);
 
   if (altup_) {
@@ -225,6 +229,7 @@ void TransformerLayer::backward_weight(const BlockContext& context, const BlockW
                                         .product_forward = saved.u_attention_output,
                                         .product_backward = pending.v_attention_output,
                                         .scratch = work.weight_scratch,
+                                        .dropout = work.dropout,
                                         .gradients = context.gradients});
   }
   attention_gradients(context, weights, batch, src, saved, pending, work);

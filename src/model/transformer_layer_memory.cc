@@ -136,7 +136,8 @@ TransformerLayer::Work TransformerLayer::place_work(Placement& at, int64_t token
 DenseMlp::Work TransformerLayer::dense_work(const Work& work) const {
   return {.activated = first_columns(work.rows, mlp_->size()),
           .adapter_scratch = work.adapter_scratch,
-          .weight_scratch = work.weight_scratch};
+          .weight_scratch = work.weight_scratch,
+          .dropout = work.dropout};
 }
 
 int64_t TransformerLayer::saved_bytes(int64_t token_count, DType compute) const {

@@ -17,6 +17,7 @@ namespace jige::ops {
 
 struct Dropout {
   double rate = 0;          // P in [0, 1); 0: off
+  double adapter_rate = 0;  // the same of what adapters read; dropout() does not look at it
   uint64_t key = 0;         // of the run and its step
   int64_t token_begin = 0;  // of row 0, among all tokens of the step
 };

@@ -323,6 +323,31 @@ void zero(Stream& stream, const TensorView& dst) {
   });
 }
 
+void scale_columns(Stream& stream, const TensorView& dst, const TensorView& src,
+                   const TensorView& factor, const TensorView& addend) {
+  const int64_t rows = dst.rows();
+  const int64_t columns = dst.columns();
+  check_scale(dst, src);
+  if (factor) check_vector("factor", factor, DType::kF32, columns);
+  if (addend) check_vector("addend", addend, DType::kF32, columns);
+  const float* const by = factor ? factor.as<float>() : nullptr;
+  const float* const plus = addend ? addend.as<float>() : nullptr;
+  if (on_cuda(stream)) {
+    cuda::scale_columns(launch_stream(stream), rows_of(dst), const_rows_of(src), by, plus, rows,
+                        columns);
+    return;
+  }
+  CpuStream& cpu_stream = as_cpu(stream);
+  cpu_stream.submit([=, &device = cpu_stream.cpu()] {
+    const auto kernel = cpu::elementwise_kernels(active_isa()).scale_columns;
+    for_row_ranges(device, rows, columns, [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        kernel(array_at(dst, row, 0), const_array_at(src, row, 0), by, plus, columns);
+      }
+    });
+  });
+}
+
 void scale(Stream& stream, const TensorView& dst, const TensorView& src, float factor) {
   check_scale(dst, src);
   if (on_cuda(stream)) {

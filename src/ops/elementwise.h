@@ -64,6 +64,10 @@ void scale(Stream& stream, const TensorView& dst, const TensorView& src, float f
 // The same with a factor that is read when the work runs, [1] f32.
 void scale_by(Stream& stream, const TensorView& dst, const TensorView& src,
               const TensorView& factor);
+// dst = factor · src + addend, with one number for each column, f32 [columns] or empty: 1 and 0;
+// dst may be src. f32 or bf16 each, rounded once as the sum.
+void scale_columns(Stream& stream, const TensorView& dst, const TensorView& src,
+                   const TensorView& factor, const TensorView& addend);
 // Every element x of data becomes cap · tanh(x / cap), as cross_entropy does it; f32.
 void soft_cap(Stream& stream, const TensorView& data, double cap);
 // Every element of dst becomes zero; any type.

@@ -434,6 +434,45 @@ TEST(ScaleBy, ReadsItsFactorWhenTheWorkRuns) {
   EXPECT_TRUE(dst == expected);
 }
 
+TEST(ScaleColumns, GivesEachColumnItsFactorAndAddend) {
+  for (const DType type : kTypes) {
+    for (const int64_t width : kWidths) {
+      test::TestStream stream;
+      Rng rng(14);
+      Matrix src(type, 3, width, 2);
+      src.fill_normal(rng);
+      Matrix factor(DType::kF32, 1, width, 0), addend(DType::kF32, 1, width, 0);
+      factor.fill_normal(rng);
+      addend.fill_normal(rng);
+      for (const auto& [by, plus] : {std::pair{true, true}, {true, false}, {false, true}}) {
+        Matrix dst(DType::kF32, 3, width, 1);
+        scale_columns(*stream, dst.view(), src.view(), by ? factor.vector() : TensorView{},
+                      plus ? addend.vector() : TensorView{});
+        (*stream).synchronize();
+        for (int64_t row = 0; row < 3; ++row) {
+          for (int64_t column = 0; column < width; ++column) {
+            const double expected =
+                double{src.get(row, column)} * (by ? factor.get(0, column) : 1) +
+                (plus ? addend.get(0, column) : 0);
+            EXPECT_NEAR(dst.get(row, column), expected, 1e-6) << row << ", " << column;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(ScaleColumns, GivesTheSameBitsEverywhere) {
+  test::expect_same_bits_everywhere([](Stream& stream) {
+    Rng rng(15);
+    Matrix data(DType::kBF16, 700, 100), numbers(DType::kF32, 1, 100, 0);
+    data.fill_normal(rng);
+    numbers.fill_normal(rng);
+    scale_columns(stream, data.view(), data.view(), numbers.vector(), numbers.vector());
+    return data;
+  });
+}
+
 TEST(Scale, ConvertsSpecialValues) {
   test::TestStream stream;
   std::vector<float> src = {std::numeric_limits<float>::infinity(),

@@ -85,6 +85,22 @@ void check(const LowRankForward& args) {
   }
 }
 
+// Multiplies u by the scales of parts, neighbours of one scale at once.
+void scale_products(Stream& stream, const LowRankWeight& weight, const TensorView& u) {
+  const auto& parts = weight.parts;
+  for (size_t first = 0; first < parts.size();) {
+    size_t last = first;
+    while (last + 1 < parts.size() && parts[last + 1].scale == parts[first].scale &&
+           parts[last + 1].a_row == parts[last].a_row + parts[last].b.k) {
+      ++last;
+    }
+    const TensorView columns =
+        u.column_range(parts[first].a_row, parts[last].a_row + parts[last].b.k);
+    scale(stream, columns, columns, parts[first].scale);
+    first = last + 1;
+  }
+}
+
 // One range; its share of the scratch begins behind those of the rows before it.
 void add_rows(Stream& stream, const LowRankForward& args, const LowRankRows& rows,
               int64_t part_outputs) {
@@ -95,7 +111,7 @@ void add_rows(Stream& stream, const LowRankForward& args, const LowRankRows& row
   const TensorView u =
       args.product.row_range(rows.row_begin, rows.row_end).column_range(0, weight.a.n);
   linear_forward(stream, {.dst = u, .src = src, .weight = weight.a});
-  scale(stream, u, u, weight.scale);
+  scale_products(stream, weight, u);
   auto* const scratch = static_cast<std::byte*>(args.scratch.data) +
                         low_rank_scratch_bytes(rows.row_begin, part_outputs);
   for (const LowRankWeight::Part& part : weight.parts) {
@@ -105,6 +121,7 @@ void add_rows(Stream& stream, const LowRankForward& args, const LowRankRows& row
         stream,
         {.dst = delta, .src = u.column_range(part.a_row, part.a_row + part.b.k), .weight = part.b});
     add(stream, out, out, delta);
+    if (part.factor || part.addend) scale_columns(stream, out, out, part.factor, part.addend);
   }
 }
 

@@ -2,9 +2,10 @@
 // or of several at once.
 //
 // Shapes: T rows, K inputs, N outputs of all parts; a weight has A [R, K], the A of all its parts
-// one above the other, and a B_p [N_p, r] for each part, which are columns of dst:
-//   u = s · src Aᵀ          rounded to the compute type, as a product and when scaled
+// one above the other, and a B_p [N_p, r_p] for each part, which are columns of dst:
+//   u_p = s_p · src A_pᵀ    rounded to the compute type, as a product and when scaled
 //   dst_p += u_p B_pᵀ       the product rounded to the type of dst, then added
+//   dst_p = f_p ∘ dst_p + c_p   where a part has factors f or addends c [N_p], rounded once
 // Each range of rows is two products of its own (ops/linear.h), so the bits of a row depend on its
 // input and its weight alone: not on other rows, other ranges, how rows are cut into ranges, or
 // threads. Ranges of little work run side by side, cut so that each thread has a share of their
@@ -27,10 +28,12 @@ struct LowRankWeight {
   struct Part {
     int64_t column = 0;  // of dst, the first
     int64_t a_row = 0;   // of A, the first
-    PackedWeight b;      // [N_p, r], kForward
+    PackedWeight b;      // [N_p, r_p], kForward
+    float scale = 1;
+    TensorView factor = {};  // [N_p] f32, or empty: 1
+    TensorView addend = {};  // [N_p] f32, or empty: 0
   };
   PackedWeight a;  // [R, K], kForward
-  float scale = 1;
   std::vector<Part> parts;
 };
 

@@ -32,10 +32,11 @@ class LowRank : public ::testing::Test, protected test::LinearDevice {
   Adapter make(DType compute, int64_t rank, float scale, Rng& rng) {
     Adapter made{Numbers(compute, 2 * rank, kInputs, rng), Numbers(compute, 33, rank, rng),
                  Numbers(compute, 17, rank, rng), std::make_shared<LowRankWeight>()};
-    *made.weight = {.a = pack(compute, made.a.view()),
-                    .scale = scale,
-                    .parts = {{.column = 11, .a_row = 0, .b = pack(compute, made.b1.view())},
-                              {.column = 44, .a_row = rank, .b = pack(compute, made.b2.view())}}};
+    *made.weight = {
+        .a = pack(compute, made.a.view()),
+        .parts = {
+            {.column = 11, .a_row = 0, .b = pack(compute, made.b1.view()), .scale = scale},
+            {.column = 44, .a_row = rank, .b = pack(compute, made.b2.view()), .scale = scale}}};
     return made;
   }
 
@@ -81,6 +82,40 @@ TEST_F(LowRank, AddsWhatAPlainLoopAdds) {
           expected +=
               0.75 * u * (first ? adapter.b1.at(column - 11, i) : adapter.b2.at(column - 44, i));
         }
+      }
+      EXPECT_NEAR(out[row * kOutputs + column], expected, 1e-3) << row << ", " << column;
+    }
+  }
+}
+
+// A part may have a scale, factors and addends of its own.
+TEST_F(LowRank, ScalesColumnsOfAPartBehindTheSum) {
+  Rng rng(derive_key(3, "low rank"));
+  const int64_t rank = 4;
+  const Adapter adapter = make(DType::kF32, rank, 0.5f, rng);
+  const Numbers factor(DType::kF32, 1, 17, rng), addend(DType::kF32, 1, 17, rng);
+  const auto vector = [](const Numbers& numbers) { return numbers.view().reshaped(Shape{17}); };
+  adapter.weight->parts[1].scale = -3.0f;
+  adapter.weight->parts[1].factor = vector(factor);
+  adapter.weight->parts[1].addend = vector(addend);
+  const Numbers src(DType::kF32, 3, kInputs, rng), dst(DType::kF32, 3, kOutputs, rng);
+  const auto bytes = run(dst, src, {{adapter.weight, 1, 3}}, DType::kF32);
+  const auto* out = reinterpret_cast<const float*>(bytes.data());
+  for (int64_t row = 0; row < 3; ++row) {
+    for (int64_t column = 0; column < kOutputs; ++column) {
+      double expected = dst.at(row, column);
+      const bool first = column < 44;
+      for (int64_t i = 0; row > 0 && column >= 11 && i < rank; ++i) {
+        double u = 0;
+        for (int64_t k = 0; k < kInputs; ++k) {
+          u += src.at(row, k) * adapter.a.at(first ? i : rank + i, k);
+        }
+        expected +=
+            (first ? 0.5 * adapter.b1.at(column - 11, i) : -3.0 * adapter.b2.at(column - 44, i)) *
+            u;
+      }
+      if (row > 0 && !first) {
+        expected = expected * factor.at(0, column - 44) + addend.at(0, column - 44);
       }
       EXPECT_NEAR(out[row * kOutputs + column], expected, 1e-3) << row << ", " << column;
     }

@@ -100,11 +100,12 @@ Status validate_grpo(const TrainOptions& options) {
   };
   if (options.pipeline) return unsupported("a pipeline of devices (--devices, --plan)");
   if (options.on_gpu()) return unsupported("--device cuda");
-  if (options.dropout == 0) return {};
+  const bool drops = options.dropout > 0;
+  if (!drops && !(options.lora && options.lora->dropout > 0)) return {};
   return fail(Code::kInvalidArgument,
               "{} with {}: answers are drawn by the whole model, and parts of it would learn from "
               "them; leave it out",
-              flag_of("dropout"), flag_of("grpo"));
+              flag_of(drops ? "dropout" : "lora.dropout"), flag_of("grpo"));
 }
 
 DrawSizes draw_sizes(const TrainOptions& options) {

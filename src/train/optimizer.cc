@@ -88,11 +88,12 @@ OptimizerReport Optimizer::decide(std::span<const double> squares, bool refuse) 
 
 ops::AdamW Optimizer::update_args(size_t i, const TensorView& grad,
                                   const OptimizerUpdate& args) const {
+  const double rate = params_[i].spec->adapter_b ? options_.lora_b_rate : 1.0;
   return {.weight = master(i),
           .moment1 = moments1_[i].view(),
           .moment2 = moments2_[i].view(),
           .grad = part_of(grad, held_[i]),
-          .learning_rate = args.learning_rate,
+          .learning_rate = args.learning_rate * rate,
           .beta1 = options_.beta1,
           .beta2 = options_.beta2,
           .epsilon = options_.epsilon,

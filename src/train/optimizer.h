@@ -1,6 +1,7 @@
 // AdamW over the trained parameters of one device: moments, clipping by the global norm, and the
 // refusal of gradients that are not finite.
 //
+// B of adapters moves lora_b_rate times as fast as all else (LoRA+, Hayou et al., 2024).
 // Decoupled weight decay falls on parameters whose ParamSpec says so (matrices). Clipping scales
 // all gradients by clip / (norm + 1e-6) where the norm is above clip, as PyTorch does. A step with
 // a gradient that is not finite changes nothing: weights, moments and the count of updates stay.

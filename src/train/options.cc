@@ -86,8 +86,12 @@ Status validate_model(const TrainOptions& options) {
   }
   JIGE_DO(require(options.lora->rank >= 1 && options.lora->rank <= formats::kLoraRankMax,
                   "lora.rank", options.lora->rank, "between 1 and 65536"));
-  return require(options.lora->alpha > 0 && std::isfinite(options.lora->alpha), "lora.alpha",
-                 options.lora->alpha, "above 0");
+  JIGE_DO(require(options.lora->alpha > 0 && std::isfinite(options.lora->alpha), "lora.alpha",
+                  options.lora->alpha, "above 0"));
+  JIGE_DO(require(options.lora->dropout >= 0 && options.lora->dropout < 1, "lora.dropout",
+                  options.lora->dropout, "at least 0 (off) and below 1"));
+  const double rate = options.optimizer.lora_b_rate;
+  return require(rate > 0 && std::isfinite(rate), "lora.b_rate", rate, "above 0");
 }
 
 Status validate_sizes(const TrainOptions& options) {
@@ -281,11 +285,13 @@ Status validate_split_context(const TrainOptions& options) {
                 "out",
                 flag, gradient_sum_name(GradientSum::kRings));
   }
+  const bool drops_lora = options.lora && options.lora->dropout > 0;
   const std::string_view other = options.on_gpu()      ? "--device cuda"
                                  : options.pipeline    ? "--devices"
                                  : options.dpo         ? flag_of("dpo")
                                  : options.grpo        ? flag_of("grpo")
                                  : options.dropout > 0 ? flag_of("dropout")
+                                 : drops_lora          ? flag_of("lora.dropout")
                                                        : "";
   if (other.empty()) return {};
   return fail(Code::kUnsupported, "{} with {} is not supported yet: give one of them", flag, other);
@@ -377,6 +383,10 @@ Json identity_json(const TrainOptions& options) {
     json["lora"] = {{"rank", options.lora->rank},
                     {"alpha", options.lora->alpha},
                     {"target_modules", options.lora->target_modules}};
+    // Runs without these, too, go on from checkpoints of before.
+    if (options.lora->use_rslora) json["lora"]["rs"] = true;
+    if (options.lora->dropout > 0) json["lora"]["dropout"] = options.lora->dropout;
+    if (options.optimizer.lora_b_rate != 1) json["lora"]["b_rate"] = options.optimizer.lora_b_rate;
   }
   if (options.dpo) {
     json["dpo"] = {{"beta", options.dpo->beta},

@@ -58,6 +58,7 @@ struct OptimizerOptions {
   double epsilon = 1e-8;
   double weight_decay = 0.1;
   double clip_norm = 1.0;  // global gradient norm; 0: off
+  double lora_b_rate = 1;  // times the learning rate: that of B of adapters (LoRA+)
   ops::MomentFormat moments = ops::MomentFormat::kF32;
   int64_t bad_steps_in_row_max = 8;  // steps with gradients that are not finite, then the run ends
 };

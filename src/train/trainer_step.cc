@@ -61,6 +61,7 @@ Result<std::optional<StepInfo>> Trainer::run_step() {
       {.step = info.step,
        .learning_rate = info.learning_rate,
        .dropout = {.rate = options.dropout,
+                   .adapter_rate = options.lora ? options.lora->dropout : 0,
                    .key = derive_key(options.seed, "dropout", static_cast<uint64_t>(info.step))},
        .balance = options.expert_balance.value_or(0),
        .expert_bias_rate = options.expert_bias_rate,

@@ -60,6 +60,25 @@ TEST_F(CudaElementwise, ScalesAndConvertsAsTheCpuDoes) {
   }
 }
 
+TEST_F(CudaElementwise, ScalesColumnsAsTheCpuDoes) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    for_views(dtype, [&](const Pair& whole, const Pair& dst) {
+      const Pair factor = random(DType::kF32, {dst.host.columns()});
+      const Pair addend = random(DType::kF32, {dst.host.columns()});
+      for (const auto& [by, plus] : {std::pair{true, true}, {true, false}, {false, true}}) {
+        const auto on = [&](const Pair& numbers, bool wanted, bool gpu) {
+          return wanted ? (gpu ? numbers.gpu : numbers.host) : TensorView{};
+        };
+        ops::scale_columns(*cpu_stream_, dst.host, dst.host, on(factor, by, false),
+                           on(addend, plus, false));
+        ops::scale_columns(*gpu_stream_, dst.gpu, dst.gpu, on(factor, by, true),
+                           on(addend, plus, true));
+        expect_equal(whole);
+      }
+    });
+  }
+}
+
 TEST_F(CudaElementwise, CapsSoftly) {
   for_views(DType::kF32, [&](const Pair& whole, const Pair& data) {
     ops::soft_cap(*cpu_stream_, data.host, 1.5);

@@ -86,6 +86,37 @@ TEST_F(Adapters, GenerateChatAndScoreRunThemWithoutMerging) {
   EXPECT_EQ(chat.exit_code, 0) << chat.err;
 }
 
+TEST_F(Adapters, ExportMergesOneIntoItsBase) {
+  const std::string out = folder_ / "models/coder";
+  const std::vector<std::string> words = {"export", base_, out, "--merge", folder_ / "coder"};
+  const Outcome made = run_jige(words);
+  ASSERT_EQ(made.exit_code, 0) << made.err;
+  EXPECT_THAT(made.out, HasSubstr("coder/adapter merged into it, f32"));
+  EXPECT_EQ(list_tree(out), list_tree(base_));
+  const Json merged = generate(out);
+  const Json beside = generate(base_, {"--adapter", folder_ / "coder"});
+  EXPECT_EQ(merged["tokens"], beside["tokens"]);
+  for (size_t i = 0; i < merged["logprobs"].size(); ++i) {
+    EXPECT_NEAR(beside["logprobs"][i]["logprob"].get<double>(),
+                merged["logprobs"][i]["logprob"].get<double>(), 1e-4);
+  }
+  EXPECT_NE(merged["logprobs"], generate(base_)["logprobs"]);
+
+  const auto refused = [&](std::vector<std::string> more, int code, const std::string& part) {
+    more.insert(more.begin(), words.begin(), words.end());
+    const Outcome outcome = run_jige(more);
+    EXPECT_EQ(outcome.exit_code, code) << outcome.err;
+    EXPECT_THAT(outcome.err, HasSubstr(part));
+  };
+  refused({}, 2, "replace it with --replace");
+  refused({"--step", "3"}, 2, "--step: is of checkpoints");
+  EXPECT_EQ(run_jige({"export", base_, out, "--merge", folder_ / "coder", "--replace"}).exit_code,
+            0);
+  EXPECT_EQ(run_jige({"export", base_, "--merge", folder_ / "coder"}).exit_code, 2);
+  EXPECT_EQ(run_jige({"export", base_, folder_ / "x", "--merge", folder_ / "none"}).exit_code, 3);
+  EXPECT_FALSE(exists(folder_ / "x"));
+}
+
 TEST_F(Adapters, OneServerServesThemBesideTheirBase) {
   Serving server({TinyRun::get().run(), "--dtype", "f32", "--adapter", "poet=" + folder_ / "poet",
                   "--adapter", "coder=" + folder_ / "coder/adapter", "--memory-limit", "200MiB"});
@@ -167,10 +198,10 @@ TEST_F(Adapters, MistakesNameTheFlagTheFolderAndTheRemedy) {
   std::filesystem::copy(folder_ / "coder/adapter", other);
   const std::string config = other + "/adapter_config.json";
   Json json = parsed(read_text(config));
-  json["use_dora"] = true;
+  json["use_qalora"] = true;
   write_text(config, dump_json(json));
-  refused({"a=" + other}, 5, {"--adapter a=" + other, config, "\"use_dora\""});
-  json["use_dora"] = false;
+  refused({"a=" + other}, 5, {"--adapter a=" + other, config, "\"use_qalora\""});
+  json["use_qalora"] = false;
   json["r"] = 3;
   write_text(config, dump_json(json));
   refused({"a=" + other}, 4, {"--adapter a=" + other, "q_proj", "rank 3", "made for"});

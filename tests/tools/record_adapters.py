@@ -8,7 +8,8 @@ tests/fixtures/model, and FOLDER/NAME/expected.safetensors:
     tokens   I32 [T]     one sequence, that of the base
     logits   F32 [T, V]  of base and adapter run in float32 with eager attention, not merged
 
-FOLDER/bases.json names the base of each, FOLDER/versions.json what was used.
+FOLDER/bases.json names the base of each, FOLDER/versions.json what was used. What a case trains besides
+its matrices (magnitudes, biases, whole modules) is moved at random, too.
 """
 
 import json
@@ -46,26 +47,84 @@ CASES = {
     "exaone_all": ("exaone", dict(r=3, lora_alpha=6, target_modules="all-linear")),
     # What reads images has modules of these names, too.
     "gemma3_images_qv": ("gemma3_images", dict(r=3, lora_alpha=6, target_modules=["q_proj", "v_proj"])),
+    # The first expression that matches counts.
+    "llama2_patterns": (
+        "llama2",
+        dict(
+            r=4,
+            lora_alpha=6,
+            target_modules=r".*\.(self_attn\.[qv]_proj|mlp\.down_proj)",
+            exclude_modules=["layers.0.mlp.down_proj"],
+            rank_pattern={"q_proj": 2, r"layers\.1\..*v_proj": 3, "proj": 7, r"^model.*\.down_proj": 5},
+            alpha_pattern={r"model\.layers\.0\.self_attn\.q_proj": 3, "[qd].*_proj": 9},
+        ),
+    ),
+    "qwen2_dora": ("qwen2", dict(r=3, lora_alpha=5, use_dora=True, target_modules="all-linear")),
+    "gpt2_dora": (
+        "gpt2",
+        dict(r=2, lora_alpha=4, use_dora=True, target_modules=["c_attn", "c_fc"], fan_in_fan_out=True),
+    ),
+    "llama2_dora": (
+        "llama2",
+        dict(
+            r=4,
+            lora_alpha=3,
+            use_dora=True,
+            use_rslora=True,
+            target_modules=["q_proj", "k_proj", "down_proj", "gate_proj"],
+            rank_pattern={"k_proj": 2},
+            alpha_pattern={"down_proj": 6},
+        ),
+    ),
+    "qwen2_biases": (
+        "qwen2",
+        dict(r=3, lora_alpha=6, bias="lora_only", lora_bias=True, target_modules=["q_proj", "v_proj"]),
+    ),
+    # What only a merge takes.
+    "gpt2_all_biases": (
+        "gpt2",
+        dict(r=2, lora_alpha=4, bias="all", target_modules=["c_proj"], fan_in_fan_out=True),
+    ),
+    "llama2_saved": (
+        "llama2",
+        dict(
+            r=2,
+            lora_alpha=4,
+            target_modules=["v_proj"],
+            modules_to_save=["lm_head", "embed_tokens", "input_layernorm"],
+        ),
+    ),
+    "qwen2_saved_head": (
+        "qwen2",
+        dict(r=2, lora_alpha=4, use_dora=True, target_modules=["o_proj"], modules_to_save=["lm_head"]),
+    ),
+    "qwen2_saved_table": (
+        "qwen2",
+        dict(r=2, lora_alpha=4, target_modules=["q_proj"], modules_to_save=["embed_tokens"]),
+    ),
 }
+
+
+def load_base(base):
+    return transformers.AutoModelForCausalLM.from_pretrained(
+        ROOT / "model" / base, dtype=torch.float32, attn_implementation="eager"
+    )
 
 
 def record(name, folder):
     base, arguments = CASES[name]
     torch.manual_seed(list(CASES).index(name))
-    model = transformers.AutoModelForCausalLM.from_pretrained(
-        ROOT / "model" / base, dtype=torch.float32, attn_implementation="eager"
-    )
+    model = load_base(base)
     model = peft.get_peft_model(model, peft.LoraConfig(task_type="CAUSAL_LM", **arguments))
     with torch.no_grad():
         for key, value in model.named_parameters():
-            if "lora_" in key:
+            if "lora_magnitude_vector" in key:
+                value.mul_(torch.empty_like(value).uniform_(0.6, 1.4))
+            elif "lora_" in key:
                 value.normal_(0, 0.2)
-    model.eval()
+            elif value.requires_grad:  # biases and whole modules
+                value.add_(torch.empty_like(value).normal_(0, 0.1))
     tokens = safetensors.numpy.load_file(ROOT / "model" / base / "expected.safetensors")["tokens"]
-    with torch.no_grad():
-        logits = model(torch.tensor(tokens[None], dtype=torch.long)).logits[0]
-        with model.disable_adapter():
-            without = model(torch.tensor(tokens[None], dtype=torch.long)).logits[0]
     shutil.rmtree(folder / name, ignore_errors=True)
     # The base's path is this machine's and says nothing.
     model.peft_config["default"].base_model_name_or_path = base
@@ -73,6 +132,11 @@ def record(name, folder):
     for extra in ("README.md",):
         if os.path.exists(folder / name / extra):
             os.remove(folder / name / extra)
+    # As the folder says it: PEFT writes patterns in another order than they were given in.
+    model = peft.PeftModel.from_pretrained(load_base(base), folder / name).eval()
+    with torch.no_grad():
+        logits = model(torch.tensor(tokens[None], dtype=torch.long)).logits[0]
+        without = load_base(base)(torch.tensor(tokens[None], dtype=torch.long)).logits[0]
     safetensors.torch.save_file(
         {"tokens": torch.tensor(tokens, dtype=torch.int32), "logits": logits.contiguous().float()},
         folder / name / "expected.safetensors",

@@ -25,6 +25,9 @@ struct ElementwiseKernels {
   void (*add)(Array dst, ConstArray a, ConstArray b, int64_t count) noexcept;
   // dst = factor · src
   void (*scale)(Array dst, ConstArray src, float factor, int64_t count) noexcept;
+  // dst = factor · src + addend, one number each; null: 1 and 0
+  void (*scale_columns)(Array dst, ConstArray src, const float* factor, const float* addend,
+                        int64_t count) noexcept;
   // data = cap · tanh(data · (1/cap)), f32
   void (*soft_cap)(float* data, float cap, int64_t count) noexcept;
 };

@@ -46,6 +46,33 @@ void scale(Array dst, ConstArray src, float factor, int64_t count) noexcept {
   });
 }
 
+template <typename Dst, typename Src>
+JIGE_FLATTEN void scale_columns_of(Dst* dst, const Src* src, const float* factor,
+                                   const float* addend, int64_t count) {
+  for_each_vector<V>(count, [&](int64_t i, int lanes) {
+    V x = load_lanes<V>(src + i, lanes);
+    if (factor && addend) {
+      x = fma(x, load_lanes<V>(factor + i, lanes), load_lanes<V>(addend + i, lanes));
+    } else if (factor) {
+      x = x * load_lanes<V>(factor + i, lanes);
+    } else if (addend) {
+      x = x + load_lanes<V>(addend + i, lanes);
+    }
+    store_lanes(x, dst + i, lanes);
+  });
+}
+
+void scale_columns(Array dst, ConstArray src, const float* factor, const float* addend,
+                   int64_t count) noexcept {
+  with_element_type(dst.type, [&](auto dst_tag) {
+    with_element_type(src.type, [&](auto src_tag) {
+      scale_columns_of(static_cast<typename decltype(dst_tag)::Type*>(dst.data),
+                       static_cast<const typename decltype(src_tag)::Type*>(src.data), factor,
+                       addend, count);
+    });
+  });
+}
+
 JIGE_FLATTEN void cap_array(float* data, float cap, int64_t count) noexcept {
   const float reciprocal = 1.0f / cap;
   for_each_vector<V>(count, [&](int64_t i, int lanes) {
@@ -80,7 +107,7 @@ struct Erf {
 }  // namespace
 
 extern const ElementwiseKernels kElementwiseKernels;
-const ElementwiseKernels kElementwiseKernels = {add, scale, cap_array};
+const ElementwiseKernels kElementwiseKernels = {add, scale, scale_columns, cap_array};
 
 extern const VectorMath kVectorMath;
 const VectorMath kVectorMath = {map<Exp>, map<Log>, map<Tanh>, map<Sigmoid>, map<Erf>};

@@ -37,6 +37,24 @@ struct Scale {
   }
 };
 
+struct ScaleColumns {
+  Rows dst;
+  ConstRows src;
+  const float* factor;
+  const float* addend;
+
+  template <int W>
+  __device__ void at(int64_t row, int64_t column) const {
+    float x[W];
+    load_packed<W>(src, row, column).unpack(src.type, x);
+    for (int i = 0; i < W; ++i) {
+      const float by = factor ? factor[column + i] : 1.0f;
+      x[i] = addend ? fmaf(x[i], by, addend[column + i]) : x[i] * by;
+    }
+    store_vector(dst, row, column, x);
+  }
+};
+
 struct SoftCap {
   Rows data;
   float cap, reciprocal;
@@ -88,6 +106,13 @@ void scale(const LaunchStream& stream, const cpu::Rows& dst, const cpu::ConstRow
 void scale_by(const LaunchStream& stream, const cpu::Rows& dst, const cpu::ConstRows& src,
               const float* factor, int64_t rows, int64_t columns) {
   launch_scale(stream, {dst, src, 0.0f, factor}, rows, columns);
+}
+
+void scale_columns(const LaunchStream& stream, const cpu::Rows& dst, const cpu::ConstRows& src,
+                   const float* factor, const float* addend, int64_t rows, int64_t columns) {
+  // Rows stay apart, for their columns have numbers.
+  launch_elementwise(stream, {rows, columns}, aligned(rows, dst, src),
+                     ScaleColumns{dst, src, factor, addend});
 }
 
 void soft_cap(const LaunchStream& stream, const cpu::Rows& data, float cap, int64_t rows,

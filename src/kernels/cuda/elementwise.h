@@ -15,6 +15,9 @@ void scale(const LaunchStream& stream, const cpu::Rows& dst, const cpu::ConstRow
 // The same with a factor in device memory.
 void scale_by(const LaunchStream& stream, const cpu::Rows& dst, const cpu::ConstRows& src,
               const float* factor, int64_t rows, int64_t columns);
+// dst = factor · src + addend, by column; f32 or bf16 each, factor and addend f32 or null: 1 and 0.
+void scale_columns(const LaunchStream& stream, const cpu::Rows& dst, const cpu::ConstRows& src,
+                   const float* factor, const float* addend, int64_t rows, int64_t columns);
 // data = cap · tanh(data / cap), f32.
 void soft_cap(const LaunchStream& stream, const cpu::Rows& data, float cap, int64_t rows,
               int64_t columns);

@@ -11,6 +11,7 @@
 #include "cli/flags.h"
 #include "cli/input.h"
 #include "train/record_reader.h"
+#include "train/run_dropout.h"
 
 namespace jige::cli {
 namespace {
@@ -129,6 +130,19 @@ void declare_learning(TrainFlags& to, Flags& flags) {
   flags.number("--dropout P", options.dropout, {.max = 1, .below_max = true},
                "part of the embedding's and each layer's two outputs that a step drops; 0: off, "
                "whatever the model's config.json says");
+  flags.number("--ffn-dropout P", options.ffn_dropout, {.max = 1, .below_max = true},
+               "part of the feed-forward layers' hidden width that a step leaves out, block by "
+               "block, and does not compute; 0: off");
+  flags.integer("--ffn-dropout-block N", options.ffn_dropout_block, {.min = 32, .max = 1 << 16},
+                "with --ffn-dropout: neighbours that are left out together, a multiple of 32");
+  flags.integer(
+      "--dropout-pool N", options.dropout_pool, {.min = 0, .max = train::kDropoutPoolMax},
+      "with --dropout or --ffn-dropout: what is dropped is the same again and again, that "
+      "of N subnetworks, each trained in its turn (gyro dropout); 0: new in each step");
+  flags.integer("--dropout-at-once N", options.dropout_at_once,
+                {.min = 1, .max = train::kDropoutAtOnceMax},
+                "with --dropout-pool or --ffn-dropout: subnetworks that share each step's "
+                "sequences");
   flags.number("--expert-balance X", to.expert_balance, {},
                "weight of a loss for unequal use of experts, of each sequence and layer; usual are "
                "0.0001 to 0.01; 0: none, whatever the model's config.json says");
@@ -266,6 +280,16 @@ Status TrainFlags::check_sources(const Flags& flags) const {
 }
 
 Status TrainFlags::check_learning(const Flags& flags) const {
+  if (options.ffn_dropout == 0) {
+    JIGE_DO(flags.refuse({"--ffn-dropout-block"},
+                         "is about blocks that are dropped: give --ffn-dropout, or leave it out"));
+    if (options.dropout_pool == 0) {
+      JIGE_DO(
+          flags.refuse({"--dropout-at-once"},
+                       "is about subnetworks: give --dropout-pool or --ffn-dropout, or leave it "
+                       "out"));
+    }
+  }
   if (schedule != "wsd") {
     JIGE_DO(flags.refuse({"--decay-share"}, "is of --schedule wsd: choose that, or leave it out"));
   }

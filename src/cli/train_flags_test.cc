@@ -117,7 +117,8 @@ TEST(TrainFlags, AreKnownForEveryOptionInTheLog) {
   options.lora.emplace();
   options.base_format = ops::WeightFormat::kQ8;
   options.ranks.emplace();
-  options.dropout = 0.1;
+  options.dropout = options.ffn_dropout = 0.1;
+  options.dropout_pool = 16;
   options.optimizer.moments = ops::MomentFormat::kQ8;
   options.dpo.emplace();
   options.data.token_layout = formats::TokenLayout::kRawU16;

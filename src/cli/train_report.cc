@@ -37,6 +37,13 @@ std::string wide_rank_text(const train::TrainPlan& plan) {
       plan.adapter_rank, plan.adapter_rank_useful, plan.adapter_rank_useful);
 }
 
+// Empty where no blocks are dropped.
+std::string dropped_text(const train::TrainPlan& plan) {
+  if (plan.dropped_share == 0) return "";
+  return fmt::format("blocks that are dropped leave out {:.1f} % of a step's products",
+                     100 * plan.dropped_share);
+}
+
 // Master, gradient and two moments in f32.
 constexpr int64_t kStateBytesPerParameter = 16;
 
@@ -240,6 +247,7 @@ void TrainReport::on_plan(const train::TrainPlan& plan) {
   warn_of_bad_lines(plan.skipped_count);
   if (plan.context < plan.context_max) log_info("{}", context_text(plan));
   if (const std::string text = wide_rank_text(plan); !text.empty()) log_warn("{}", text);
+  if (const std::string text = dropped_text(plan); !text.empty()) log_info("{}", text);
   if (plan.rank_count > 1) {
     const std::string streams = format_bytes(plan.stream_bytes);
     const bool on_gpu = plan.pinned_bytes > 0;
@@ -368,6 +376,7 @@ std::string plan_text(const train::TrainPlan& plan, double seconds) {
       {"steps",
        fmt::format("{}{}", plan.steps_total,
                    plan.step_first > 0 ? fmt::format(", {} of them done", plan.step_first) : "")});
+  if (const std::string text = dropped_text(plan); !text.empty()) table.row({"", text});
   table.row({"memory", format_bytes(plan.memory_predicted_bytes)});
   if (plan.pipeline) {
     add_pipeline(table, *plan.pipeline);

@@ -19,10 +19,10 @@
 // runs. The workspace of PackFor::kTraining covers F, X and W with `saved` given; an F that keeps
 // nothing (saved empty: inference) needs the workspace of PackFor::kInference. dst may not be the
 // memory of src; grad_src may be that of grad_dst, which saves a buffer.
-// Dropout: a mask is a function of the step's key, the site and the token's place in the step; so
-// F, an F that is made again, and X see the same one. Sites: 0 the embedding, 1 + 2i the attention
-// of layer i, 2 + 2i its MLP; those of adapters are hashes (projection.h). Invariant: F, X and W
-// give the same bits whatever the split of tokens into batches, as far as the ops promise
+// Dropout (step_dropout.h): a mask is a function of keys, the site and the token's place in the
+// step; so F, an F that is made again, X and W see the same one. Sites: 0 the embedding, 1 + 2i the
+// attention of layer i, 2 + 2i its MLP; those of adapters are hashes (projection.h). Invariant: F,
+// X and W give the same bits whatever the split of tokens into batches, as far as the ops promise
 // (ops/linear.h, ops/attention.h). Threads: const; tasks are asynchronous on the stream they are
 // given.
 #pragma once
@@ -35,8 +35,8 @@
 
 #include "model/context_exchange.h"
 #include "model/placement.h"
+#include "model/step_dropout.h"
 #include "ops/attention.h"
-#include "ops/dropout.h"
 #include "ops/linear.h"
 #include "tensor/device.h"
 #include "tensor/view.h"
@@ -56,7 +56,7 @@ struct Batch {
   // The same rows as spans of those that see one another and of others; empty: as `sequences`.
   std::vector<ops::SequenceSpan> seen;
   ops::StepTables* tables = nullptr;  // of inference: what the layers of a step share on a GPU
-  ops::Dropout dropout;               // off but in training steps
+  StepDropout dropout;                // off but in training steps
   float balance_weight = 0;  // gradient weight of unequal use of experts (ops/expert_balance.h)
   int64_t token_count() const { return tokens.rows(); }
 };

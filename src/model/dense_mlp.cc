@@ -117,6 +117,7 @@ DenseMlp::Pending DenseMlp::place_pending(Placement& at, int64_t token_count, DT
 void DenseMlp::forward(Stream& stream, const BlockWeights& weights, DType compute,
                        const TensorView& dst, const TensorView& src, const Saved& saved,
                        const Work& work) const {
+  if (work.kept) return forward_kept(stream, weights, compute, dst, src, saved, work);
   const TensorView activated = forward_input(stream, weights, compute, src, saved, work);
   if (work.row_logits) ops::gate_rows(stream, activated, work.row_logits);
   output_.forward(stream, weights, compute,
@@ -163,6 +164,9 @@ TensorView DenseMlp::forward_input(Stream& stream, const BlockWeights& weights, 
 void DenseMlp::backward_input(Stream& stream, const BlockWeights& weights, DType compute,
                               const TensorView& grad_src, const TensorView& grad_dst,
                               const Saved& saved, const Pending& pending, const Work& work) const {
+  if (work.kept) {
+    return backward_input_kept(stream, weights, compute, grad_src, grad_dst, saved, pending, work);
+  }
   const TensorView& grad_activated = work.activated;
   output_.backward_input(stream, weights, compute,
                          {.grad_src = grad_activated,
@@ -193,6 +197,9 @@ void DenseMlp::backward_output_weight(Stream& stream, const BlockWeights& weight
                                       const TensorView& grad_dst, GradientUse gradients,
                                       const Saved& saved, const Pending& pending,
                                       const Work& work) const {
+  if (work.kept) {
+    return backward_output_weight_kept(stream, weights, compute, grad_dst, gradients, saved, work);
+  }
   TensorView activated = saved.ffn.column_range(0, size_);  // X left it there
   if (!gated()) {
     activated = work.activated;
@@ -216,6 +223,17 @@ void DenseMlp::backward_input_weight(Stream& stream, const BlockWeights& weights
                                      const TensorView& src, GradientUse gradients,
                                      const Saved& saved, const Pending& pending,
                                      const Work& work) const {
+  if (work.kept) {
+    const bool planned = work.weight_scratch.count() >= work.spare.count();
+    return input_.backward_weight_kept(stream, weights, compute,
+                                       {.grad_dst = kept_ffn(pending.ffn, work),
+                                        .src = src,
+                                        .product_forward = {},
+                                        .product_backward = {},
+                                        .scratch = planned ? work.weight_scratch : work.spare,
+                                        .gradients = gradients},
+                                       {ops::KeptSide::kOutputs, *work.kept});
+  }
   input_.backward_weight(stream, weights, compute,
                          {.grad_dst = pending.ffn,
                           .src = src,
@@ -245,12 +263,13 @@ void DenseMlp::backward_activate(Stream& stream, const BlockWeights& weights,
                                  const Pending& pending, const TensorView& grad_activated,
                                  const TensorView& ffn) const {
   const TensorView& grad_ffn = pending.ffn;
+  const int64_t columns = grad_activated.columns();
   if (activation_ == formats::ActivationKind::kSwiGlu) {
-    ops::swiglu_backward(stream, grad_ffn, grad_activated, ffn, ffn.column_range(0, size_));
+    ops::swiglu_backward(stream, grad_ffn, grad_activated, ffn, ffn.column_range(0, columns));
   } else if (activation_ == formats::ActivationKind::kGeGluErf) {
-    ops::geglu_erf_backward(stream, grad_ffn, grad_activated, ffn, ffn.column_range(0, size_));
+    ops::geglu_erf_backward(stream, grad_ffn, grad_activated, ffn, ffn.column_range(0, columns));
   } else if (gated()) {
-    ops::geglu_backward(stream, grad_ffn, grad_activated, ffn, ffn.column_range(0, size_));
+    ops::geglu_backward(stream, grad_ffn, grad_activated, ffn, ffn.column_range(0, columns));
   } else if (curved()) {
     ops::xielu_backward(stream, curve(weights), grad_ffn, grad_activated, ffn, pending.slopes);
   } else {

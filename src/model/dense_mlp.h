@@ -7,7 +7,9 @@
 // Some models multiply g with a number before act, and what comes of Wd with another; in some g is
 // cut first: max(g - c, 0), c so many deviations above the mean of the token's (ops/row_spread.h).
 // Rows may have a gate each, by a logit of the token: then a comes times σ(logit), before Wd.
-// No dropout of its own.
+// Where blocks of the hidden width are dropped (step_dropout.h), rows have K of its F columns,
+// their own: g|u is [T, 2K] and a [T, K], both in the memory of whole ones, and a comes times F /
+// K.
 //
 // saved: g|u or u, and g as it was before it was cut; X puts a in the place of g, times the row's
 // gate where there is one. Without gate a is computed anew. pending: the gradient at g|u or u, and
@@ -24,6 +26,7 @@
 #include "model/placement.h"
 #include "model/projection.h"
 #include "ops/elementwise.h"
+#include "ops/kept_linear.h"
 #include "ops/xielu.h"
 
 namespace jige::model {
@@ -80,7 +83,15 @@ class DenseMlp {
     // [T, D] f32, not in dst's memory: F adds it to dst, which is f32. Or empty.
     TensorView addend;
     const ops::NormForward* norm = nullptr;  // what makes F's src and is still to be done, or null
+    // The columns of the hidden width that rows keep; null: all. REQUIRES: may_keep(), and no
+    // logits, adapters of a step, or rows of W alone.
+    const ops::KeptColumns* kept = nullptr;
+    TensorView spare = {};  // u8: with these, memory for W of the input
   };
+  // Whether blocks of its hidden width can be dropped.
+  bool may_keep() const {
+    return !sparse() && !curved() && input_.may_keep() && output_.may_keep();
+  }
   int64_t size() const { return size_; }  // F
   Saved place_saved(Placement& at, int64_t token_count, DType compute, bool keeps_gate) const;
   Pending place_pending(Placement& at, int64_t token_count, DType compute) const;
@@ -107,6 +118,19 @@ class DenseMlp {
   bool sparse() const { return cut_.has_value(); }
   bool curved() const { return activation_ == formats::ActivationKind::kXielu; }
   ops::Xielu curve(const BlockWeights& weights) const;
+  void forward_kept(Stream& stream, const BlockWeights& weights, DType compute,
+                    const TensorView& dst, const TensorView& src, const Saved& saved,
+                    const Work& work) const;
+  void backward_input_kept(Stream& stream, const BlockWeights& weights, DType compute,
+                           const TensorView& grad_src, const TensorView& grad_dst,
+                           const Saved& saved, const Pending& pending, const Work& work) const;
+  void backward_output_weight_kept(Stream& stream, const BlockWeights& weights, DType compute,
+                                   const TensorView& grad_dst, GradientUse gradients,
+                                   const Saved& saved, const Work& work) const;
+  // The kept columns of g|u or u, in the memory of all.
+  TensorView kept_ffn(const TensorView& ffn, const Work& work) const {
+    return first_columns(ffn, (gated() ? 2 : 1) * work.kept->kept);
+  }
   // a from src, and where it is.
   TensorView forward_input(Stream& stream, const BlockWeights& weights, DType compute,
                            const TensorView& src, const Saved& saved, const Work& work) const;

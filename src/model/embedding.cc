@@ -172,7 +172,7 @@ void Embedding::forward(const BlockContext& context, const BlockWeights& weights
   if (has_places()) add_places(context, weights, batch, read);
   if (norm_) norm_->forward(stream, weights, rows, read, saved.norm_stats);
   if (inputs_) make_inputs(context, weights, batch, dst, memory);
-  if (batch.dropout.rate > 0) ops::dropout(stream, rows, rows, batch.dropout, kDropoutSite);
+  if (batch.dropout.rate > 0) drop(stream, rows, rows, batch, kDropoutSite);
   if (split_) make_streams(context, weights, dst, memory);
 }
 
@@ -256,8 +256,7 @@ void Embedding::backward_input(const BlockContext& context, const BlockWeights& 
     split_->backward_input(context.stream, weights, context.compute, kept, grad_dst, saved.split,
                            pending.split, work.split);
   }
-  ops::dropout(context.stream, kept, split_ ? kept : residual(grad_dst), batch.dropout,
-               kDropoutSite);
+  drop(context.stream, kept, split_ ? kept : residual(grad_dst), batch, kDropoutSite);
   if (inputs_) backward_inputs(context, weights, grad_dst, memory);
   if (norm_) {
     const Saved saved = place_backward(context, memory, batch.token_count()).saved;

@@ -79,7 +79,7 @@ class Trainee {
     bool queued_streams = false;
     int64_t tokens_max = 128;
     bool fused_head = true;
-    ops::Dropout dropout;
+    StepDropout dropout;
     bool stored_gradients = false;  // by the first micro-batch, see GradientUse
     ops::WeightFormat format = ops::WeightFormat::kCompute;  // of a base under adapters
     float balance = 0;  // of the loss for unequal use of experts, which mean_loss() has then, too

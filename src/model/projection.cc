@@ -271,14 +271,14 @@ int64_t Projection::dropped_bytes(int64_t token_count) const {
 
 TensorView Projection::dropped(Stream& stream, const TensorView& src, const ops::Dropout& dropout,
                                TensorView& scratch) const {
-  if (dropout.adapter_rate == 0) return src;
+  if (dropout.rate == 0) return src;
   const int64_t bytes = dropped_bytes(src.rows());
   JIGE_CHECK(0 < bytes && bytes <= scratch.count(), "dropout of {} bytes in a scratch of {}", bytes,
              scratch.count());
   const TensorView dst = TensorView::of(scratch.data, src.dtype, Shape{src.rows(), src.columns()});
   scratch = TensorView::of(static_cast<std::byte*>(scratch.data) + bytes, DType::kU8,
                            Shape{scratch.count() - bytes});
-  ops::dropout(stream, dst, src, of_adapter(dropout), dropout_site_);
+  ops::dropout(stream, dst, src, dropout, dropout_site_);
   return dst;
 }
 

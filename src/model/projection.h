@@ -29,6 +29,7 @@
 #include "formats/lora_config.h"
 #include "model/block.h"
 #include "model/placement.h"
+#include "ops/kept_linear.h"
 
 namespace jige::model {
 
@@ -164,6 +165,24 @@ class Projection {
   void backward_weight(Stream& stream, const BlockWeights& weights, DType compute,
                        const BackwardWeight& args) const;
 
+  // F, X and W where rows keep some columns of a hidden width alone, which is one side of it; rows
+  // of that side have the kept columns side by side (ops/kept_linear.h).
+  struct Kept {
+    ops::KeptSide side;
+    const ops::KeptColumns& columns;
+  };
+  // Whether it has these: one product without adapters and scales, on a CPU.
+  bool may_keep() const {
+    return !adapted() && scales_.empty() && options_.device == DeviceKind::kCpu;
+  }
+  // REQUIRES: may_keep(), a base in the compute type; args without adapters and norm.
+  void forward_kept(Stream& stream, const BlockWeights& weights, DType compute, const Forward& args,
+                    const Kept& kept) const;
+  void backward_input_kept(Stream& stream, const BlockWeights& weights, DType compute,
+                           const BackwardInput& args, const Kept& kept) const;
+  void backward_weight_kept(Stream& stream, const BlockWeights& weights, DType compute,
+                            const BackwardWeight& args, const Kept& kept) const;
+
  private:
   // Places in BlockWeights::packed of one compute type and format.
   struct Packed {
@@ -193,6 +212,10 @@ class Projection {
     float factor = 1;
   };
 
+  // The gradients of the hidden width's parts: slices of parameters', one for each that is wanted
+  // to begin at this row, or empty.
+  TensorView gradient_rows(const BlockWeights& weights, int64_t begin, int64_t count,
+                           bool of_bias) const;
   void add_scales();
   void apply_scales(Stream& stream, const TensorView& rows) const;
   void bias_gradients(Stream& stream, const BlockWeights& weights,
@@ -223,10 +246,6 @@ class Projection {
                                  int64_t offset, Shape shape) const;
   void check_place(const BlockWeights& weights, int64_t end) const;
   // What F adds: the model's own adapter to all rows, those of a step to theirs.
-  // The dropout of what the adapter reads, by that of a step.
-  static ops::Dropout of_adapter(const ops::Dropout& step) {
-    return {.rate = step.adapter_rate, .key = step.key, .token_begin = step.token_begin};
-  }
   // D(src) at the beginning of a scratch, which becomes what is left; src itself without dropout.
   TensorView dropped(Stream& stream, const TensorView& src, const ops::Dropout& dropout,
                      TensorView& scratch) const;

@@ -44,8 +44,8 @@ void Projection::backward_input(Stream& stream, const BlockWeights& weights, DTy
       stream, {.grad_src = delta,
                .grad_dst = args.product,
                .weight = adapter_view(weights, compute, use, place.adapter_a_backward, a_shape)});
-  if (args.dropout.adapter_rate > 0) {
-    ops::dropout(stream, delta, delta, of_adapter(args.dropout), dropout_site_);
+  if (args.dropout.rate > 0) {
+    ops::dropout(stream, delta, delta, args.dropout, dropout_site_);
   }
   ops::add(stream, args.grad_src, args.grad_src, delta);
 }

@@ -4,8 +4,8 @@
 
 #include "base/file.h"
 #include "base/json.h"
-#include "base/rough_normal.h"
 #include "formats/tensor_folder.h"
+#include "model/differences_test_support.h"
 #include "model/model_test_support.h"
 #include "ops/adamw.h"
 
@@ -14,9 +14,11 @@ namespace {
 
 using formats::Family;
 using testing::all_families;
+using testing::expect_gradients_match_differences;
 using testing::flat_gradients;
 using testing::random_sequences;
 using testing::Sequence;
+using testing::smooth_config;
 using testing::tiny_config;
 using testing::Trainee;
 
@@ -25,78 +27,6 @@ constexpr const char* kStepped[] = {"llama2", "gpt2", "gpt2_relu_unscaled", "gpt
                                     "mixtral"};
 
 std::string name_of(Family family) { return std::string(formats::family_name(family)); }
-
-// Renews the packed forms of the nodes that read a parameter.
-void pack_uses(Trainee& trainee, const NamedParam& param) {
-  trainee.weights().pack(trainee.stream(), param.node);
-  const size_t head = trainee.architecture().head_node();
-  if (param.node == 0) trainee.weights().pack(trainee.stream(), head);  // may share the table
-}
-
-// The loss at value + step · direction of one parameter.
-double loss_along(Trainee& trainee, const NamedParam& param, const std::vector<float>& direction,
-                  double step, const std::vector<Sequence>& sequences) {
-  float* values = param.value.as<float>();
-  const std::vector<float> before(values, values + direction.size());
-  for (size_t i = 0; i < direction.size(); ++i) {
-    values[i] = static_cast<float>(before[i] + step * direction[i]);
-  }
-  pack_uses(trainee, param);
-  const double loss = trainee.mean_loss(sequences);
-  std::copy(before.begin(), before.end(), values);
-  return loss;
-}
-
-// Along a parameter's own normalised gradient the loss must rise by the gradient's length; along a
-// random direction, by the inner product.
-void expect_gradients_match_differences(Trainee& trainee, const std::vector<Sequence>& sequences) {
-  trainee.gradients({sequences});
-  Rng rng(derive_key(5, "directions"));
-  const formats::ExpertConfig& experts = trainee.architecture().config().experts;
-  for (const NamedParam& param : trainee.weights().trainable()) {
-    const auto count = static_cast<size_t>(param.grad.count());
-    const float* gradient = param.grad.as<float>();
-    const bool zero = std::count(gradient, gradient + count, 0.0f) == param.grad.count();
-    EXPECT_TRUE(zero || !param.spec->fixed) << param.spec->name;
-    const bool unchosen = param.spec->stacked && experts.chosen < experts.count && zero;
-    if (param.spec->fixed || unchosen) continue;
-    for (const bool own : {true, false}) {
-      std::vector<float> direction(count);
-      double norm = 0;
-      for (size_t i = 0; i < count; ++i) {
-        direction[i] = own ? gradient[i] : rough_normal(rng);
-        norm += static_cast<double>(direction[i]) * direction[i];
-      }
-      double expected = 0;
-      for (size_t i = 0; i < count; ++i) {
-        direction[i] /= static_cast<float>(std::sqrt(norm));
-        expected += static_cast<double>(gradient[i]) * direction[i];
-      }
-      const auto rise = [&](double step) {
-        return loss_along(trainee, param, direction, step, sequences) -
-               loss_along(trainee, param, direction, -step, sequences);
-      };
-      const double step = 5e-3;  // differences of fourth order: f32 losses need a long step
-      const double slope = (8 * rise(step) - rise(2 * step)) / (12 * step);
-      EXPECT_NEAR(slope, expected, 2e-3 * std::abs(expected) + 1e-4)
-          << param.spec->name << (own ? " along its gradient" : " along a random direction");
-      EXPECT_GT(norm, 1e-9) << param.spec->name << " has no gradient";
-    }
-    pack_uses(trainee, param);
-  }
-}
-
-// A loss without the steps that it has where a token's choice of experts changes, or the columns of
-// a sparse gate that count.
-formats::ModelConfig smooth_config(Family family) {
-  formats::ModelConfig config = testing::without_layer_inputs(tiny_config(family));
-  config.experts.chosen = config.experts.count;
-  config.experts.chosen_groups = config.experts.groups;
-  config.ffn_sparsity.clear();
-  if (config.delta.norm_eps > 0)
-    config.delta.norm_eps = 0.1;  // a head's first results may be near zero
-  return config;
-}
 
 TEST(Training, GradientsOfEveryFamilyMatchFiniteDifferences) {
   for (const Family family : all_families()) {
@@ -201,7 +131,7 @@ TEST(Training, AdapterGradientsWithDropoutMatchFiniteDifferences) {
     SCOPED_TRACE(name_of(family));
     formats::ModelConfig config = smooth_config(family);
     const auto sequences = random_sequences({9, 2, 14}, config.vocab_size, 3);
-    const ops::Dropout dropout{.adapter_rate = lora.dropout, .key = 99};
+    const StepDropout dropout{.adapter_rate = lora.dropout, .key = 99};
     Trainee trainee(config, {.dropout = dropout}, lora);
     Trainee without(config, {}, lora);
     Trainee packed(config, {.thread_count = 2, .dropout = dropout}, lora);
@@ -419,7 +349,7 @@ TEST(Training, LossesDoNotDependOnPackingOrderOrThreads) {
 TEST(Training, F32GradientsAreTheSameBitsHoweverStepsAreCut) {
   for (const Family family : all_families()) {
     SCOPED_TRACE(name_of(family));
-    const ops::Dropout dropout{.rate = 0.1, .key = 5};
+    const StepDropout dropout{.rate = 0.1, .key = 5};
     const formats::ModelConfig config = tiny_config(family);
     const auto sequences = random_sequences({23, 2, 9, 30}, config.vocab_size, 9);
     Trainee one(config, {.dropout = dropout});

@@ -205,8 +205,7 @@ void TransformerLayer::forward(const BlockContext& context, const BlockWeights& 
   Placement kept(memory.saved);
   const Activations views =
       saves ? place_saved(kept, t, compute) : place_unsaved(workspace, t, compute);
-  Work work = place_work(workspace, t, compute, saves);
-  work.dropout = batch.dropout;
+  const Work work = work_for(workspace, batch, t, compute, saves);
   hand_on(context, whole_src, whole_dst);
   if (altup_) {
     altup_->predict(stream, weights, compute, whole_dst, whole_src, views.altup, work.altup);
@@ -345,7 +344,7 @@ TransformerLayer::Part TransformerLayer::ffn_part(const Activations& saved) cons
 void TransformerLayer::leave(Stream& stream, const BlockWeights& weights, const Batch& batch,
                              const Part& part, const TensorView& dst) const {
   if (norms_after_) part.after.forward(stream, weights, dst, part.result, part.stats);
-  if (batch.dropout.rate > 0) ops::dropout(stream, dst, dst, batch.dropout, part.site);
+  if (batch.dropout.rate > 0) drop(stream, dst, dst, batch, part.site);
   if (residual_scale_ != 1.0f) ops::scale(stream, dst, dst, residual_scale_);
 }
 

@@ -81,6 +81,8 @@ class TransformerLayer final : public Block {
 
   // Its linear layers but experts, each with its parts' names: what adapters may be added to.
   std::vector<const Projection*> projections() const;
+  // Its dense feed-forward part, or null where it has none or experts.
+  const DenseMlp* dense() const { return mlp_ && !any_experts() ? &*mlp_ : nullptr; }
 
  private:
   // Those and the ones that no adapter may be added to.
@@ -114,6 +116,7 @@ class TransformerLayer final : public Block {
     LayerInput::Work input;
     AltUpLayer::Work altup;
     Laurel::Work laurel;
+    std::optional<ops::KeptColumns> kept;  // where blocks of the feed-forward part are dropped
   };
   // What X leaves for W.
   struct Gradients {
@@ -132,6 +135,9 @@ class TransformerLayer final : public Block {
   Activations place_unsaved(Placement& at, int64_t token_count, DType compute) const;
   Gradients place_pending(Placement& at, int64_t token_count, DType compute) const;
   Work place_work(Placement& at, int64_t token_count, DType compute, bool training) const;
+  // The same with what the batch's rows keep.
+  Work work_for(Placement& at, const Batch& batch, int64_t row_count, DType compute,
+                bool training) const;
 
   // Of several streams and what stands beside attention; of the feed-forward part.
   void place_streams(Placement& at, Activations& views, int64_t token_count, DType compute,

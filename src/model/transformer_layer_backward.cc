@@ -15,8 +15,7 @@ void TransformerLayer::backward_input(const BlockContext& context, const BlockWe
   Placement workspace(context.workspace);
   const Activations saved = place_saved(kept, t, context.compute);
   const Gradients pending = place_pending(left, t, context.compute);
-  Work work = place_work(workspace, t, context.compute, true);
-  work.dropout = batch.dropout;
+  const Work work = work_for(workspace, batch, t, context.compute, true);
   hand_back(context.stream, whole_grad_dst, whole_grad_src);
   const TensorView grad_dst = backward_input_part(context, weights, whole_src, whole_grad_dst,
                                                   whole_grad_src, saved, pending, work);
@@ -159,7 +158,7 @@ void TransformerLayer::backward_leave(Stream& stream, const BlockWeights& weight
                                       const TensorView& grad_stream, const TensorView& grad_after,
                                       const TensorView& grad_result) const {
   const TensorView& grad = norms_after_ ? grad_after : grad_result;
-  ops::dropout(stream, grad, grad_stream, batch.dropout, part.site);
+  drop(stream, grad, grad_stream, batch, part.site);
   if (residual_scale_ != 1.0f) ops::scale(stream, grad, grad, residual_scale_);
   if (!norms_after_) return;
   part.after.backward_input(stream, weights, grad_result, grad, part.result, part.stats, false);
@@ -201,8 +200,7 @@ void TransformerLayer::backward_weight(const BlockContext& context, const BlockW
   Placement workspace(context.workspace);
   const Activations saved = place_saved(kept, t, compute);
   const Gradients pending = place_pending(left, t, compute);
-  Work work = place_work(workspace, rows.end - rows.begin, compute, true);
-  work.dropout = batch.dropout;
+  Work work = work_for(workspace, batch, rows.end - rows.begin, compute, true);
   work.dropout.token_begin += rows.begin;
   const TensorView src = parts_source(whole_src, saved).row_range(rows.begin, rows.end);
 

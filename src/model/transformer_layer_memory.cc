@@ -133,11 +133,29 @@ TransformerLayer::Work TransformerLayer::place_work(Placement& at, int64_t token
   return work;
 }
 
+TransformerLayer::Work TransformerLayer::work_for(Placement& at, const Batch& batch,
+                                                  int64_t row_count, DType compute,
+                                                  bool training) const {
+  Work work = place_work(at, row_count, compute, training);
+  work.dropout = adapter_dropout(batch.dropout);
+  if (dense()) work.kept = kept_columns(batch, ffn_site(), mlp_->size());
+  return work;
+}
+
 DenseMlp::Work TransformerLayer::dense_work(const Work& work) const {
+  // Behind n2, at a cache line.
+  const int64_t begin = (dtype_bytes(work.rows.dtype, work.rows.rows() * width_) + 63) / 64 * 64;
+  const int64_t bytes = dtype_bytes(work.rows.dtype, work.rows.count());
   return {.activated = first_columns(work.rows, mlp_->size()),
           .adapter_scratch = work.adapter_scratch,
           .weight_scratch = work.weight_scratch,
-          .dropout = work.dropout};
+          .dropout = work.dropout,
+          .row_logits = {},
+          .grad_row_logits = {},
+          .addend = {},
+          .kept = work.kept ? &*work.kept : nullptr,
+          .spare = TensorView::of(static_cast<std::byte*>(work.rows.data) + begin, DType::kU8,
+                                  Shape{std::max<int64_t>(bytes - begin, 0)})};
 }
 
 int64_t TransformerLayer::saved_bytes(int64_t token_count, DType compute) const {

@@ -29,6 +29,7 @@ void dropout(Stream& stream, const TensorView& dst, const TensorView& src, const
                                  .key = dropout.key,
                                  .site = site,
                                  .token_begin = static_cast<uint64_t>(dropout.token_begin),
+                                 .token_step = dropout.one_mask ? 0u : 1u,
                                  .threshold = static_cast<uint32_t>(threshold),
                                  .scale = static_cast<float>(kWords / (kWords - threshold))};
   if (on_cuda(stream)) return cuda::dropout(launch_stream(stream), args, dst.rows());

@@ -17,9 +17,9 @@ namespace jige::ops {
 
 struct Dropout {
   double rate = 0;          // P in [0, 1); 0: off
-  double adapter_rate = 0;  // the same of what adapters read; dropout() does not look at it
   uint64_t key = 0;         // of the run and its step
   int64_t token_begin = 0;  // of row 0, among all tokens of the step
+  bool one_mask = false;    // every row has that of row 0
 };
 
 // dst = src with elements dropped; dst may be src; f32 or bf16 each. It is its own gradient: from

@@ -176,6 +176,23 @@ TEST(Dropout, MasksOfOtherKeysSitesTokensAndColumnsAreIndependent) {
   EXPECT_EQ(mask, mask_of(step, 6, kRows, kColumns));
 }
 
+TEST(Dropout, OneMaskIsThatOfTheFirstRowInAllOfThem) {
+  test::TestStream stream;
+  test::for_each_isa([&] {
+    const Dropout first{.rate = 0.4, .key = kKey, .token_begin = 6};
+    Dropout one_mask = first;
+    one_mask.one_mask = true;
+    Matrix all(DType::kF32, 7, 41);
+    all.fill(1);
+    dropout(*stream, all.view(), all.view(), one_mask, 2);
+    for (int64_t r = 0; r < 7; ++r) {
+      for (int64_t c = 0; c < 41; ++c) {
+        EXPECT_EQ(all.get(r, c) != 0, stays(first, 2, 0, c, 41)) << r << ", " << c;
+      }
+    }
+  });
+}
+
 TEST(Dropout, AtRateZeroConverts) {
   test::TestStream stream;
   Rng rng(5);

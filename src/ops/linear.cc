@@ -166,23 +166,30 @@ GemmOperand operand_of(const TensorView& view, bool depth_across, bool round_to_
           .round_to_bf16 = round_to_bf16};
 }
 
+// dst = src times all of a packed weight.
+cpu::GemmProduct packed_product(const PackedProduct& args) {
+  const PackedWeight& weight = args.weight;
+  return {.rows = args.src.rows(),
+          .columns = packed_lanes(weight.use, weight.n, weight.k),
+          .depth = packed_depth(weight.use, weight.n, weight.k),
+          .left = operand_of(args.src, false, weight.compute == DType::kBF16),
+          .right_panels = panels_of(weight),
+          .out = args.dst.data,
+          .out_dtype = args.dst.dtype,
+          .out_stride = args.dst.row_stride,
+          .bias = static_cast<const float*>(args.bias.data),
+          .out_past_caches = args.past_caches};
+}
+
 // dst = src times columns of the packed weight, on the calling thread and the team.
 void multiply_packed(CpuDevice& device, const PackedProduct& args, ColumnRange columns) {
-  const PackedWeight& weight = args.weight;
-  const GemmEngine& engine = engine_of(weight);
-  cpu::GemmProduct product;
-  product.rows = args.src.rows();
+  const GemmEngine& engine = engine_of(args.weight);
+  cpu::GemmProduct product = packed_product(args);
   product.columns = columns.end - columns.begin;
-  product.depth = packed_depth(weight.use, weight.n, weight.k);
-  product.left = operand_of(args.src, false, weight.compute == DType::kBF16);
   product.right_panels =
-      static_cast<const std::byte*>(panels_of(weight)) +
+      static_cast<const std::byte*>(product.right_panels) +
       columns.begin / engine.columns * cpu::gemm_panel_bytes(engine, product.depth);
   product.out = column_data(args.dst, columns.begin);
-  product.out_dtype = args.dst.dtype;
-  product.out_stride = args.dst.row_stride;
-  product.bias = static_cast<const float*>(args.bias.data);
-  product.out_past_caches = args.past_caches;
   cpu::gemm(device, engine, product);
 }
 
@@ -214,20 +221,6 @@ void check_matrix(const TensorView& view, int64_t columns, const char* name) {
 }
 
 }  // namespace
-
-std::string_view weight_format_name(WeightFormat format) {
-  switch (format) {
-    case WeightFormat::kCompute:
-      return "none";
-    case WeightFormat::kQ8:
-      return "q8";
-    case WeightFormat::kQ4:
-      return "q4";
-    case WeightFormat::kMxfp4:
-      break;
-  }
-  return "mxfp4";
-}
 
 int64_t packed_weight_bytes(DType compute, PackUse use, int64_t n, int64_t k, WeightFormat format,
                             DeviceKind device) {
@@ -308,6 +301,15 @@ void multiply(CpuDevice& device, const PackedProduct& product) {
 
 int64_t product_column_step(const PackedWeight& weight) {
   return weight.format == WeightFormat::kCompute ? engine_of(weight).columns : cpu::kQuantColumns;
+}
+
+void multiply_parts(CpuDevice& device, const PackedProduct& args, const cpu::GemmParts& parts) {
+  cpu::GemmProduct product = packed_product(args);
+  product.parts = parts;
+  product.parts.right_depth = product.depth;
+  product.columns = args.dst.columns();
+  product.depth = args.src.columns();
+  cpu::gemm(device, engine_of(args.weight), product);
 }
 
 void multiply_columns(CpuDevice& device, const PackedProduct& product, int64_t begin, int64_t end) {

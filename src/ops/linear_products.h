@@ -5,6 +5,7 @@
 // alone.
 #pragma once
 
+#include "kernels/cpu/gemm.h"
 #include "ops/linear.h"
 #include "tensor/cpu_device.h"
 
@@ -21,6 +22,10 @@ struct PackedProduct {
   TensorView strip;  // as in LinearForward; needed by a quantised weight's input gradient
 };
 void multiply(CpuDevice& device, const PackedProduct& product);
+// The same of parts of the weight alone, for the use that it is packed for; a bias is that of the
+// columns of dst. REQUIRES: a weight in the compute type; no parts.outputs, and parts.right_depth
+// 0.
+void multiply_parts(CpuDevice& device, const PackedProduct& product, const cpu::GemmParts& parts);
 
 // The columns of the output that lie in one panel of a packed weight.
 int64_t product_column_step(const PackedWeight& weight);

@@ -18,9 +18,9 @@ namespace jige::train {
 
 // What a training step's passes depend on besides its tokens. The default is that of evaluation.
 struct BatchTerms {
-  float loss_weight = 1;     // of every target in the gradient
-  ops::Dropout dropout;      // token_begin: of the micro-batch's first row in the step
-  float balance_weight = 0;  // model::Batch
+  float loss_weight = 1;       // of every target in the gradient
+  model::StepDropout dropout;  // token_begin: of the micro-batch's first row in the step
+  float balance_weight = 0;    // model::Batch
 };
 
 // Room for the columns of a micro-batch, [M] each.

@@ -6,6 +6,7 @@
 
 #include "base/cpu.h"
 #include "train/option_flags.h"
+#include "train/run_dropout.h"
 #include "train/run_gpus.h"
 
 namespace jige::train {
@@ -105,8 +106,6 @@ Status validate_sizes(const TrainOptions& options) {
                   "micro_batch_tokens", options.micro_batch_tokens, "between 1 and 16777216"));
   JIGE_DO(require(options.step_tokens >= 1 && options.step_tokens <= (int64_t{1} << 36),
                   "step_tokens", options.step_tokens, "between 1 and 68719476736"));
-  JIGE_DO(require(options.dropout >= 0 && options.dropout < 1, "dropout", options.dropout,
-                  "at least 0 (off) and below 1"));
   if ((options.steps > 0) == (options.epochs > 0)) {
     return fail(Code::kInvalidArgument, "give either {} or {} (got {} and {})", flag_of("steps"),
                 flag_of("epochs"), options.steps, options.epochs);
@@ -357,6 +356,7 @@ Status validate(const TrainOptions& options) {
   JIGE_DO(validate_moments(options));
   JIGE_DO(validate_device(options));
   JIGE_DO(validate_sizes(options));
+  JIGE_DO(validate_dropout(options));
   JIGE_DO(validate_experts(options));
   return validate_habits(options);
 }
@@ -371,8 +371,8 @@ Json identity_json(const TrainOptions& options) {
                {"steps", options.steps},
                {"epochs", options.epochs},
                {"seed", options.seed}};
+  add_dropout_identity(options, json);
   // Runs without these go on from checkpoints that were made before there were any.
-  if (options.dropout > 0) json["dropout"] = options.dropout;
   if (balances(options)) json["expert_balance"] = *options.expert_balance;
   if (options.expert_bias_rate > 0) json["expert_bias_rate"] = options.expert_bias_rate;
   if (options.data.token_layout != formats::TokenLayout::kHeader) {

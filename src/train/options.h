@@ -97,6 +97,14 @@ struct TrainOptions {
   int64_t steps = 0;   // 0: as many as `epochs` take
   double epochs = 0;   // 0: `steps` counts; exactly one of the two is given
   double dropout = 0;  // probability, on the embedding and both outputs of every layer; 0: off
+  // Of the hidden blocks of feed-forward layers, which are left out together; 0: off. Columns of
+  // one.
+  double ffn_dropout = 0;
+  int64_t ffn_dropout_block = 64;
+  // Subnetworks that the masks of both are of (run_dropout.h), 0: new ones in each step; and how
+  // many of them a step has, where it has any.
+  int64_t dropout_pool = 0;
+  int64_t dropout_at_once = 8;
   // Weight of the loss for unequal use of experts (ops/expert_balance.h) of each layer; 0: none,
   // also where the model's configuration asks for one. Not given: none, and such a model is
   // refused.
@@ -139,10 +147,11 @@ struct TrainOptions {
 // Checks ranges and contradictions. Fails with kInvalidArgument naming the option, its value and
 // what is allowed.
 Status validate(const TrainOptions& options);
-// The parts of it that are about ranks, about preference tuning, and about rewards.
+// The parts of it that are about ranks, preference tuning, rewards and dropout.
 Status validate_ranks(const TrainOptions& options);
 Status validate_preference(const TrainOptions& options);
 Status validate_grpo(const TrainOptions& options);
+Status validate_dropout(const TrainOptions& options);
 
 // What each rank draws at once. REQUIRES: grpo, and the context.
 DrawSizes draw_sizes(const TrainOptions& options);

@@ -75,7 +75,7 @@ inline float loss_weight(const std::vector<HostBatch>& batches) {
 }
 
 // Dropout of a step, of its first token.
-inline ops::Dropout dropout_of(double rate, int64_t step) {
+inline model::StepDropout dropout_of(double rate, int64_t step) {
   return {.rate = rate, .key = derive_key(3, "dropout", static_cast<uint64_t>(step))};
 }
 

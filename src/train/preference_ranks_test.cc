@@ -106,6 +106,10 @@ TEST(PreferenceRanks, HoldWithAdaptersAndInBf16WithTheSameMicroBatches) {
     } else {
       one.compute = DType::kBF16;
       one.dropout = 0.2;
+      one.dropout_pool = 4;
+      one.dropout_at_once = 2;
+      one.ffn_dropout = 0.4;
+      one.ffn_dropout_block = 32;
     }
     PairNumbers expected;
     const RankOutcome alone = train_one(one, expected.callbacks());

@@ -22,6 +22,7 @@ inline std::string first_model(const TestFolder& folder) {
   }
   TrainOptions options = tiny_options(folder, {folder.write("first.jsonl", lines)});
   options.out_folder = folder.file("first");
+  options.config->ffn_size = 64;  // of blocks that can be dropped
   options.steps = 20;
   const auto run = train(options);
   EXPECT_TRUE(run) << run.error().message;

@@ -113,6 +113,11 @@ TEST(RankTrainer, HoldsWithTiedHeadsDropoutAdaptersAndClipping) {
   TrainOptions tied = rank_options(folder, "tied");
   tied.config->tied_embeddings = true;
   tied.dropout = 0.3;
+  tied.config->ffn_size = 96;
+  tied.ffn_dropout = 0.3;
+  tied.ffn_dropout_block = 32;
+  tied.dropout_pool = 4;
+  tied.dropout_at_once = 2;
   tied.optimizer.clip_norm = 0.05;
   const RankOutcome alone = train_one(tied);
   ASSERT_EQ(alone.error, "");
@@ -127,6 +132,9 @@ TEST(RankTrainer, HoldsWithTiedHeadsDropoutAdaptersAndClipping) {
         tuning_options(rank_options(folder, name), folder.file("tied/model"), folder.file(name));
     lora.lora = formats::LoraConfig{.rank = 4, .alpha = 8};
     lora.base_format = format;
+    lora.dropout = 0.2;
+    lora.dropout_pool = 4;
+    lora.dropout_at_once = 2;
     const RankOutcome adapted = train_one(lora);
     ASSERT_EQ(adapted.error, "");
     TrainOptions shared = lora;

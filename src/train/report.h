@@ -33,6 +33,7 @@ struct TrainPlan {
   int64_t epoch_tokens = 0;            // inputs of one epoch
   int64_t epoch_learned = 0;           // targets of one epoch
   int64_t held_out_count = 0;          // sequences
+  double dropped_share = 0;            // of a step's products, left out with blocks
   int64_t context = 0;                 // tokens of a sequence at most
   int64_t context_max = 0;             // what the model's positions allow
   model::TrainingMemory memory;        // by purpose

@@ -8,6 +8,7 @@
 #include "train/process_memory.h"
 #include "train/reference_logprobs.h"
 #include "train/reference_model.h"
+#include "train/run_dropout.h"
 #include "train/staged_gradients.h"
 
 namespace jige::train {
@@ -139,7 +140,9 @@ Status check_memory(RunSetup& setup) {
   if (!options.on_gpu()) {  // else it is the GPU's memory that counts
     setup.plan.memory_predicted_bytes += process_overhead_bytes(
         *setup.architecture, setup.weights_options.compute,
-        {.of_each = setup.threads, .micro_batch_tokens = setup.memory.buffers.row_count});
+        {.of_each = setup.threads,
+         .micro_batch_tokens = setup.memory.buffers.row_count,
+         .scratch_bytes = block_scratch_bytes(*setup.architecture, options, setup.threads)});
   }
   add_ranks(setup);
   return check_limit(setup);

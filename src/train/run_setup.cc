@@ -19,6 +19,7 @@
 #include "train/optimizer_shares.h"
 #include "train/option_flags.h"
 #include "train/process_memory.h"
+#include "train/run_dropout.h"
 #include "train/run_gpus.h"
 #include "train/run_memory.h"
 #include "train/tokenize.h"
@@ -166,6 +167,7 @@ Status choose_model(RunSetup& setup, const text::Tokenizer& tokenizer) {
            model::Architecture::create(config, options.lora, model::HeadKind::kLanguageModel,
                                        options.on_gpu() ? DeviceKind::kCuda : DeviceKind::kCpu));
   JIGE_DO(model::check_weight_format(*setup.architecture, options.base_format));
+  JIGE_DO(check_block_dropout(*setup.architecture, options));
   JIGE_DO(look_into_folder(setup));
   const int context_ranks = options.ranks ? options.ranks->context_ranks() : 1;
   if (context_ranks > 1) {
@@ -189,6 +191,9 @@ Status choose_model(RunSetup& setup, const text::Tokenizer& tokenizer) {
     setup.plan.adapter_rank = options.lora->rank;
     setup.plan.adapter_rank_useful = setup.architecture->adapter_rank_useful();
   }
+  const double context_mean = static_cast<double>(options.context) / 2;
+  setup.plan.dropped_share = dropped_flops(*setup.architecture, options, 1) /
+                             setup.architecture->forward_flops(1, context_mean);
   setup.plan.context = options.context;
   setup.plan.context_max = config.context_max;
   return options.pipeline ? Status{} : check_memory(setup);
@@ -244,6 +249,7 @@ Status choose_steps(RunSetup& setup, const WalkProgress& progress) {
     return fail(Code::kInvalidArgument, "the run has more than {} steps; raise {}, or take fewer",
                 formats::kCheckpointStepMax, flag_of("step_tokens"));
   }
+  JIGE_DO(check_dropout_turns(options, steps));
   options.schedule.steps_total = steps;
   setup.plan.steps_total = steps;
   return validate(options.schedule);
@@ -256,10 +262,13 @@ void share_machine(RunSetup& setup) {
   plan.memory_limit_bytes =
       options.memory_limit_bytes > 0 ? options.memory_limit_bytes : machine_memory_bytes();
   plan.memory_predicted_bytes =
-      process_overhead_bytes(*setup.architecture, setup.weights_options.compute,
-                             {.devices = static_cast<int>(options.pipeline->devices),
-                              .of_each = std::max(options.thread_count, 1),
-                              .micro_batch_tokens = options.micro_batch_tokens}) +
+      process_overhead_bytes(
+          *setup.architecture, setup.weights_options.compute,
+          {.devices = static_cast<int>(options.pipeline->devices),
+           .of_each = std::max(options.thread_count, 1),
+           .micro_batch_tokens = options.micro_batch_tokens,
+           .scratch_bytes = block_scratch_bytes(*setup.architecture, options,
+                                                std::max(options.thread_count, 1))}) +
       plan.index_bytes;
   options.pipeline->total_bytes =
       std::max<int64_t>(plan.memory_limit_bytes - plan.memory_predicted_bytes, 1);
@@ -333,10 +342,11 @@ Status choose_pipeline(RunSetup& setup, const TrainCallbacks& callbacks) {
 
 int64_t process_overhead_bytes(const model::Architecture& architecture, DType compute,
                                const TrainingThreads& threads) {
-  return kProcessOverheadBytes + int64_t{threads.devices} * threads.of_each *
-                                     model::thread_scratch_bytes(architecture, compute,
-                                                                 threads.micro_batch_tokens,
-                                                                 threads.of_each);
+  const int64_t scratch =
+      std::max(threads.scratch_bytes,
+               model::thread_scratch_bytes(architecture, compute, threads.micro_batch_tokens,
+                                           threads.of_each));
+  return kProcessOverheadBytes + int64_t{threads.devices} * threads.of_each * scratch;
 }
 
 Result<std::string> hash_weights(const std::string& folder) {

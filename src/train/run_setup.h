@@ -28,6 +28,7 @@ struct TrainingThreads {
   int devices = 1;  // logical ones of a pipeline
   int of_each = 1;
   int64_t micro_batch_tokens = 0;
+  int64_t scratch_bytes = 0;  // that each takes at least, where blocks are dropped
 };
 
 // Resident memory of a process besides arenas and mapped files: code, libraries, allocator,

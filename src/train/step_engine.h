@@ -30,8 +30,8 @@ class RewardPasses;
 struct StepRates {
   int64_t step = 0;  // from 1
   double learning_rate = 0;
-  ops::Dropout dropout;  // of the step's first token
-  double balance = 0;    // TrainOptions::expert_balance
+  model::StepDropout dropout;  // of the step's first token
+  double balance = 0;          // TrainOptions::expert_balance
   double expert_bias_rate = 0;
   // Called, from any thread, before weights or moments change; may wait. Empty: nothing.
   std::function<void()> before_update;

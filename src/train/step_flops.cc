@@ -1,5 +1,7 @@
 #include "train/step_flops.h"
 
+#include "train/run_dropout.h"
+
 namespace jige::train {
 namespace {
 
@@ -13,7 +15,8 @@ double training_flops(const model::Architecture& architecture, const TrainOption
   const double passes = options.lora ? kPassesAdapter : kPassesFull;
   const double forward = architecture.forward_flops(token_count, context_mean);
   const double logits = architecture.head().forward_flops(token_count, context_mean);
-  return passes * forward + (options.dpo ? logits : 0);
+  const double dropped = dropped_flops(architecture, options, token_count);
+  return passes * (forward - dropped) + (options.dpo ? logits : 0);
 }
 
 }  // namespace jige::train

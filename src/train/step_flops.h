@@ -2,7 +2,8 @@
 //
 // In units of a forward pass: F, X and W take one each; where the base is frozen, W is next to
 // nothing. With pairs the head's logits are computed once more (preference_passes.h), and the
-// reference is one forward pass over all pairs before the first step.
+// reference is one forward pass over all pairs before the first step. Blocks that are dropped count
+// nothing.
 // Threads: pure functions.
 #pragma once
 

@@ -135,8 +135,10 @@ plan::TrialTree plan_runs(const SweepPlan& plan, std::span<const size_t> trials,
   std::vector<plan::TrialSteps> steps;
   for (const size_t trial : trials) {
     const SweepTrial& planned = plan.trials[trial];
-    steps.push_back({.common = common_of(planned),
-                     .steps = std::min(planned.options.schedule.steps_total, until)});
+    const int64_t total = planned.options.schedule.steps_total;
+    std::string common = common_of(planned);
+    if (planned.options.dropout_pool > 0) common += fmt::format(" {}", total);  // decides turns
+    steps.push_back({.common = std::move(common), .steps = std::min(total, until)});
   }
   plan::TrialTree tree = plan::plan_trials(steps, [&](size_t place, int64_t step) {
     const TrainOptions& options = plan.trials[trials[place]].options;

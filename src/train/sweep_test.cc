@@ -53,6 +53,23 @@ TEST(Sweep, EndsWithTheBitsOfRunsAlone) {
   }
 }
 
+// When a subnetwork has its turn depends on how many steps there are.
+TEST(Sweep, RunsOfAPoolOfSubnetworksShareStepsOfTheSameLengthAlone) {
+  for (const bool pool : {false, true}) {
+    Study study;
+    study.base.dropout = 0.2;
+    if (pool) study.base.dropout_pool = 8;
+    study.base.schedule.kind = ScheduleKind::kConstant;
+    SweepTrial longer = study.trial("longer", 3e-3, 0.25);
+    SweepTrial shorter = longer;
+    shorter.name = "shorter";
+    shorter.options.steps = 8;
+    const auto plan = study.plan({longer, shorter});
+    ASSERT_TRUE(plan) << plan.error().message;
+    EXPECT_EQ(plan->tree.steps_run, pool ? 20 : 13);
+  }
+}
+
 TEST(Sweep, EndsWithTheBitsOfRunsAloneOfAdaptersThatLearnFromPairs) {
   Study study;
   first_model(study.folder);

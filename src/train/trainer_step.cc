@@ -4,13 +4,13 @@
 #include <nlohmann/json.hpp>
 
 #include "base/log.h"
-#include "base/rng.h"
 #include "train/evaluate.h"
 #include "train/preference_passes.h"
 #include "train/process_memory.h"
 #include "train/rank_exchange.h"
 #include "train/records.h"
 #include "train/reward_passes.h"
+#include "train/run_dropout.h"
 #include "train/run_gpus.h"
 #include "train/shared_state.h"
 #include "train/step_flops.h"
@@ -56,19 +56,17 @@ Result<std::optional<StepInfo>> Trainer::run_step() {
                 .learning_rate = learning_rate(setup_.options.schedule, state_.step + 1),
                 .epoch = planner_->epoch_of(plan.cursor_end)};
   const TrainOptions& options = setup_.options;
-  const Result<StepOutcome> run = engine_->run(
-      setup_.dataset.corpus, plan,
-      {.step = info.step,
-       .learning_rate = info.learning_rate,
-       .dropout = {.rate = options.dropout,
-                   .adapter_rate = options.lora ? options.lora->dropout : 0,
-                   .key = derive_key(options.seed, "dropout", static_cast<uint64_t>(info.step))},
-       .balance = options.expert_balance.value_or(0),
-       .expert_bias_rate = options.expert_bias_rate,
-       .before_update = [this] { checkpoint_.wait_written(); },
-       .should_stop = callbacks_.should_stop,
-       .should_save = [this] { return setup_.leads() && time_is_up(); },
-       .should_leave = callbacks_.should_leave});
+  const Result<StepOutcome> run =
+      engine_->run(setup_.dataset.corpus, plan,
+                   {.step = info.step,
+                    .learning_rate = info.learning_rate,
+                    .dropout = step_dropout(options, info.step, plan.input_count),
+                    .balance = options.expert_balance.value_or(0),
+                    .expert_bias_rate = options.expert_bias_rate,
+                    .before_update = [this] { checkpoint_.wait_written(); },
+                    .should_stop = callbacks_.should_stop,
+                    .should_save = [this] { return setup_.leads() && time_is_up(); },
+                    .should_leave = callbacks_.should_leave});
   if (!run) return tl::unexpected(step_failure(info.step, run.error()));
   if (run->left) return std::optional<StepInfo>();
   const StepOutcome& outcome = *run;

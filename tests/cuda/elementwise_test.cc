@@ -98,15 +98,18 @@ TEST_F(CudaElementwise, ZeroesNothingElse) {
 }
 
 TEST_F(CudaElementwise, DropsWhatTheCpuDrops) {
-  const ops::Dropout dropout = {.rate = 0.3, .key = 0x123456789abcdef0u, .token_begin = 1 << 30};
+  ops::Dropout dropout = {.rate = 0.3, .key = 0x123456789abcdef0u, .token_begin = 1 << 30};
   constexpr uint64_t kSite = (uint64_t{3} << 40) + 5;
-  for (const DType dtype : {DType::kF32, DType::kBF16}) {
-    for_views(dtype, [&](const Pair& whole, const Pair& dst) {
-      const Pair src = random(DType::kBF16, {dst.host.rows(), dst.host.columns()});
-      ops::dropout(*cpu_stream_, dst.host, src.host, dropout, kSite);
-      ops::dropout(*gpu_stream_, dst.gpu, src.gpu, dropout, kSite);
-      expect_equal(whole);
-    });
+  for (const bool one_mask : {false, true}) {
+    dropout.one_mask = one_mask;
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      for_views(dtype, [&](const Pair& whole, const Pair& dst) {
+        const Pair src = random(DType::kBF16, {dst.host.rows(), dst.host.columns()});
+        ops::dropout(*cpu_stream_, dst.host, src.host, dropout, kSite);
+        ops::dropout(*gpu_stream_, dst.gpu, src.gpu, dropout, kSite);
+        expect_equal(whole);
+      });
+    }
   }
 }
 

@@ -65,6 +65,8 @@ TEST_F(CudaTrainerGpus, GiveTheModelOfOneGpuInBf16AndOnThree) {
   TrainOptions resident = wide("resident", 3, DType::kBF16);
   resident.config->layer_count = 3;
   resident.dropout = 0.2;
+  resident.dropout_pool = 6;
+  resident.dropout_at_once = 3;
   expect_same(resident,
               {from_the_host(3, ScheduleKind::kSPipe, OptimizerMode::kAsync),
                synchronous(3, ScheduleKind::kInterleaved)},

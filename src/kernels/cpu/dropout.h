@@ -22,6 +22,7 @@ struct DropoutArgs {
   uint64_t key;
   uint64_t site;
   uint64_t token_begin;  // of row 0
+  uint64_t token_step;   // from row to row: 1, or 0 where all have the mask of one token
   uint32_t threshold;
   float scale;
 };

@@ -67,7 +67,7 @@ JIGE_FLATTEN void dropout_rows(const DropoutArgs& args, int64_t row_begin, int64
   for (int64_t row = row_begin; row < row_end; ++row) {
     Dst* dst = row_of<Dst>(args.dst, row);
     const Src* src = row_of<Src>(args.src, row);
-    const uint64_t token = args.token_begin + static_cast<uint64_t>(row);
+    const uint64_t token = args.token_begin + args.token_step * static_cast<uint64_t>(row);
     uint64_t counter = token * static_cast<uint64_t>(groups * kLanes);
     for (int64_t begin = 0; begin < args.columns; begin += kGroupColumns, counter += kLanes) {
       group_factors(args, counter, factors);

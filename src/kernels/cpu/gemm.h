@@ -13,11 +13,31 @@
 // of nothing that shows in results.
 #pragma once
 
+#include <span>
+
 #include "kernels/cpu/gemm_engine.h"
 #include "kernels/cpu/gemm_pack.h"
 #include "tensor/cpu_device.h"
 
 namespace jige::cpu {
+
+// Columns, or summed indices, that follow one another. Both numbers are multiples of kGemmRunStep,
+// which ends a panel and a step of the depth of every engine.
+inline constexpr int64_t kGemmRunStep = 32;
+struct GemmRun {
+  int64_t begin = 0;
+  int64_t count = 0;
+};
+
+// A product with some parts of a packed right alone, or into some columns of the output. Runs are
+// ascending and stand for the product's own indices one after the other; none: all of them.
+struct GemmParts {
+  std::span<const GemmRun> depths;   // of the right's; the left has these alone, side by side
+  int64_t right_depth = 0;           // of the whole right; 0: the product's
+  std::span<const GemmRun> columns;  // of the right's; the output has these alone, side by side
+  std::span<const GemmRun> outputs;  // columns of the output; the right has these alone
+  bool any() const { return !depths.empty() || !columns.empty() || !outputs.empty(); }
+};
 
 struct GemmProduct {
   int64_t rows = 0;     // m
@@ -38,6 +58,8 @@ struct GemmProduct {
   // A hint: whoever reads `out` does so in the order of memory, after it has left the caches. Of no
   // use with accumulate.
   bool out_past_caches = false;
+  // REQUIRES: with any, a packed right or memory to pack it in.
+  GemmParts parts = {};
 };
 
 // Computes a product and returns when it is done.

@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "base/check.h"
 #include "kernels/cpu/gemm_sums.h"
 
 namespace jige::cpu {
@@ -72,9 +73,22 @@ void cut_columns(int64_t panels, const GemmEngine& engine, int threads, ManyRows
   cut->column_tasks = gemm_divide_up(panels, cut->task_panels);
 }
 
+// Panels of the right that calls of the micro-kernel get: of runs of columns, each has calls of its
+// own, the last of which may be short.
+int64_t count_panels(const GemmEngine& engine, const GemmProduct& product) {
+  const GemmParts& parts = product.parts;
+  const auto runs = parts.outputs.empty() ? parts.columns : parts.outputs;
+  if (runs.empty()) return gemm_divide_up(product.columns, engine.columns);
+  int64_t panels = 0;
+  for (const GemmRun& run : runs) {
+    panels += gemm_round_up(run.count / engine.columns, engine.panel_group);
+  }
+  return panels;
+}
+
 ManyRowsBlocking choose_many_rows_blocking(const GemmEngine& engine, const GemmProduct& product,
                                            int threads) {
-  const int64_t panels = gemm_divide_up(product.columns, engine.columns);
+  const int64_t panels = count_panels(engine, product);
   const int64_t column_tasks_max =
       std::clamp<int64_t>(product.columns / kColumnsOfTaskMin, 1, kColumnTasksMax);
   // The cuts of the columns, each once: choosing stands before every product.
@@ -121,7 +135,10 @@ class ManyRowsProduct {
                   const ManyRowsBlocking& blocking)
       : engine_(engine), product_(product), blocking_(blocking) {
     block_floats_ = engine.rows * engine.panel_group * engine.columns;
-    panel_bytes_ = gemm_panel_bytes(engine, product.depth);
+    const int64_t right_depth = product.parts.right_depth;
+    panel_bytes_ = gemm_panel_bytes(engine, right_depth > 0 ? right_depth : product.depth);
+    list_groups();
+    list_stretches();
     out_bytes_ = dtype_bytes(product.out_dtype, 1);
     out_row_bytes_ = out_bytes_ * product.out_stride;
     out_lines_ = out_bytes_ * engine.panel_group * engine.columns / kLineBytes;
@@ -153,30 +170,87 @@ class ManyRowsProduct {
     const bool packed =
         sums_stay() && *packed_task >= 0 && row_task(*packed_task) == row_task(task);
     *packed_task = task;
-    const int64_t panels = gemm_divide_up(product_.columns, engine_.columns);
-    const int64_t panel_begin = task % blocking_.column_tasks * blocking_.task_panels;
-    const int64_t panel_end = std::min(panel_begin + blocking_.task_panels, panels);
+    const int64_t task_groups = blocking_.task_panels / engine_.panel_group;
+    const int64_t begin = task % blocking_.column_tasks * task_groups;
+    const int64_t end = std::min(begin + task_groups, std::ssize(groups_));
+    size_t stretch = 0;
     for (int64_t depth = 0; depth < product_.depth; depth += blocking_.depth_packed) {
       rows.depth_begin = depth;
       rows.depth_count = std::min(blocking_.depth_packed, product_.depth - depth);
-      const LeftBlock block = left_block(rows, left, packed);
-      for (int64_t panel = panel_begin; panel < panel_end; panel += engine_.panel_group) {
-        const int64_t count = std::min<int64_t>(engine_.panel_group, panel_end - panel);
-        float* group = sums_stay()
-                           ? sums
-                           : sums + (panel - panel_begin) / engine_.panel_group *
-                                        (blocking_.task_rows / engine_.rows) * block_floats_;
-        run_panels(rows, {panel, count, panel + count < panels}, block, group);
+      size_t stretch_end = stretch;
+      while (stretch_end < stretches_.size() &&
+             stretches_[stretch_end].depth < depth + rows.depth_count) {
+        ++stretch_end;
       }
+      const LeftBlock block = left_block(rows, left, packed);
+      for (int64_t g = begin; g < end; ++g) {
+        float* group =
+            sums_stay() ? sums
+                        : sums + (g - begin) * (blocking_.task_rows / engine_.rows) * block_floats_;
+        run_panels(rows, static_cast<size_t>(g), {stretch, stretch_end}, block, group);
+      }
+      stretch = stretch_end;
     }
   }
 
  private:
+  // Panels of one call of the micro-kernel.
   struct PanelGroup {
-    int64_t begin;
-    int64_t count;
-    bool more;  // another group follows, here or in the next task of these rows
+    int64_t panel;    // the first, in the right
+    int64_t count;    // of panels
+    int64_t column;   // the first, in the output
+    int64_t columns;  // that are results
   };
+
+  // A stretch of the depth that one call of the micro-kernel runs through.
+  struct DepthPart {
+    int64_t depth;  // of its beginning in the left
+    int64_t right;  // and in the right
+    int64_t count;
+  };
+  struct PartRange {
+    size_t begin;
+    size_t end;
+  };
+
+  void list_groups() {
+    const GemmRun all = {0, product_.columns};
+    const auto list = [&](const GemmRun& columns, int64_t panel, int64_t out) {
+      const int64_t panels = gemm_divide_up(columns.count, engine_.columns);
+      for (int64_t p = 0; p < panels; p += engine_.panel_group) {
+        const int64_t count = std::min<int64_t>(engine_.panel_group, panels - p);
+        groups_.push_back({panel + p, count, out + p * engine_.columns,
+                           std::min(count * engine_.columns, columns.count - p * engine_.columns)});
+      }
+    };
+    const bool spreads = !product_.parts.outputs.empty();
+    const auto runs = spreads                          ? product_.parts.outputs
+                      : product_.parts.columns.empty() ? std::span(&all, 1)
+                                                       : product_.parts.columns;
+    int64_t passed = 0;  // columns of the runs before
+    for (const GemmRun& run : runs) {
+      list(run, (spreads ? passed : run.begin) / engine_.columns, spreads ? run.begin : passed);
+      passed += run.count;
+    }
+  }
+
+  // Cut where a run ends, where another part of the left is packed, and where a call is long
+  // enough.
+  void list_stretches() {
+    const GemmRun all = {0, product_.depth};
+    const auto& depths = product_.parts.depths;
+    int64_t depth = 0;
+    for (const GemmRun& run : depths.empty() ? std::span(&all, 1) : depths) {
+      const int64_t end = depth + run.count;
+      for (int64_t right = run.begin; depth < end;) {
+        const int64_t packed_end = (depth / blocking_.depth_packed + 1) * blocking_.depth_packed;
+        const int64_t count = std::min(blocking_.depth_block, std::min(packed_end, end) - depth);
+        stretches_.push_back({depth, right, count});
+        depth += count;
+        right += count;
+      }
+    }
+  }
 
   // Rows of the left for one stretch of the depth: those of whole micro-kernel calls where they lie
   // in memory, the others packed; or all of them packed.
@@ -229,36 +303,34 @@ class ManyRowsProduct {
     int64_t sums_step;   // from row block to row block
   };
 
-  // All packed rows times one group of panels.
-  void run_panels(const GemmPackRange& rows, const PanelGroup& group, const LeftBlock& left,
-                  float* sums) const {
-    const std::byte* panel =
-        static_cast<const std::byte*>(product_.right_panels) + group.begin * panel_bytes_;
-    const bool one_stretch = rows.depth_count <= blocking_.depth_block && sums_stay();
+  // All packed rows times one group of panels, through some stretches of the depth.
+  void run_panels(const GemmPackRange& rows, size_t group_index, const PartRange& parts,
+                  const LeftBlock& left, float* sums) const {
+    const PanelGroup& group = groups_[group_index];
+    const bool one_stretch = parts.end - parts.begin <= 1 && sums_stay();
+    const auto right_at = [&](const PanelGroup& of, const DepthPart& part) {
+      return static_cast<const std::byte*>(product_.right_panels) + of.panel * panel_bytes_ +
+             gemm_panel_bytes(engine_, part.right);
+    };
     GemmMicroArgs args;
     args.right_stride = panel_bytes_;
     args.panels = group.count;
-    for (int64_t begin = 0; begin < rows.depth_count; begin += blocking_.depth_block) {
-      const int64_t count = std::min(blocking_.depth_block, rows.depth_count - begin);
-      const int64_t depth = rows.depth_begin + begin;
-      args.depth = gemm_padded_depth(engine_, count);
-      args.right = panel + gemm_panel_bytes(engine_, depth);
-      // What follows: the next stretch, or the next panels' first.
-      const int64_t next_depth =
-          begin + count < rows.depth_count ? depth + count : rows.depth_begin;
-      const bool next_panels = begin + count >= rows.depth_count;
-      args.next = next_panels && !group.more
-                      ? nullptr
-                      : panel + (next_panels ? group.count * panel_bytes_ : 0) +
-                            gemm_panel_bytes(engine_, next_depth);
-      const Stretch stretch = {
-          .depth = begin,
-          .first = depth == 0,
-          .last = depth + count >= product_.depth,
-          .next_bytes = gemm_panel_bytes(
-              engine_, std::min(blocking_.depth_block, product_.depth - next_depth)),
-          .sums = sums,
-          .sums_step = one_stretch ? 0 : block_floats_};
+    for (size_t i = parts.begin; i < parts.end; ++i) {
+      const DepthPart& part = stretches_[i];
+      args.depth = gemm_padded_depth(engine_, part.count);
+      args.right = right_at(group, part);
+      // What follows: the next stretch, or the next panels' first, here or in the next task.
+      const bool next_panels = i + 1 == parts.end;
+      const DepthPart& next = stretches_[next_panels ? parts.begin : i + 1];
+      args.next = !next_panels                       ? right_at(group, next)
+                  : group_index + 1 < groups_.size() ? right_at(groups_[group_index + 1], next)
+                                                     : nullptr;
+      const Stretch stretch = {.depth = part.depth - rows.depth_begin,
+                               .first = i == 0,
+                               .last = i + 1 == stretches_.size(),
+                               .next_bytes = gemm_panel_bytes(engine_, next.count),
+                               .sums = sums,
+                               .sums_step = one_stretch ? 0 : block_floats_};
       run_rows(rows, group, left, stretch, args);
     }
   }
@@ -266,8 +338,7 @@ class ManyRowsProduct {
   // The row blocks of one stretch: those in place, then those packed.
   void run_rows(const GemmPackRange& rows, const PanelGroup& group, const LeftBlock& left,
                 const Stretch& stretch, GemmMicroArgs& args) const {
-    const int64_t column = group.begin * engine_.columns;
-    const int64_t columns = std::min(group.count * engine_.columns, product_.columns - column);
+    const int64_t column = group.column;
     GemmSumsBlock out = {.sums = stretch.sums,
                          .sums_stride = engine_.panel_group * engine_.columns,
                          .out = static_cast<std::byte*>(product_.out) +
@@ -275,9 +346,10 @@ class ManyRowsProduct {
                          .out_dtype = product_.out_dtype,
                          .out_stride = product_.out_stride,
                          .rows = 0,
-                         .columns = columns,
+                         .columns = group.columns,
                          .past_caches = past_caches_};
-    const bool fits = out.out_dtype == DType::kF32 && columns == group.count * engine_.columns;
+    const bool fits =
+        out.out_dtype == DType::kF32 && group.columns == group.count * engine_.columns;
     const int64_t blocks = gemm_divide_up(rows.lane_count, engine_.rows);
     const int64_t share = gemm_round_up(gemm_divide_up(stretch.next_bytes, blocks), kLineBytes);
     args.next_begin = 0;
@@ -349,6 +421,8 @@ class ManyRowsProduct {
   const GemmEngine& engine_;
   const GemmProduct& product_;
   const ManyRowsBlocking blocking_;
+  std::vector<PanelGroup> groups_;    // in the order of columns
+  std::vector<DepthPart> stretches_;  // in that of depths
   int64_t left_bytes_;
   int64_t block_floats_;   // sums of one micro-kernel call
   int64_t panel_bytes_;    // of the right, with its whole depth
@@ -362,6 +436,7 @@ class ManyRowsProduct {
 }  // namespace
 
 bool gemm_many_rows_suit(const GemmEngine& engine, const GemmProduct& product) {
+  if (product.parts.any()) return true;
   return (product.right_panels || (gemm_flushes(engine) && product.right_scratch)) &&
          product.rows >= kRowsMin && product.depth > 0;
 }
@@ -374,6 +449,7 @@ int64_t gemm_many_rows_scratch_bytes(const GemmEngine& engine, const GemmProduct
 
 void gemm_many_rows(CpuDevice& device, const GemmEngine& engine, const GemmProduct& given) {
   GemmProduct product = given;
+  JIGE_CHECK(product.right_panels || product.right_scratch, "parts of a right that is not packed");
   if (!product.right_panels) {
     gemm_pack_panels(device, engine, {product.right_scratch, product.columns, product.depth},
                      product.right, {0, product.columns, 0, product.depth});

@@ -59,7 +59,8 @@ __global__ void __launch_bounds__(kDropoutThreads)
   const int lane = static_cast<int>(at.remainder % kWords);
   // Block l of a group decides on column l of each vector; lane i makes blocks 2i and 2i + 1.
   const uint64_t first_block =
-      (args.token_begin + static_cast<uint64_t>(row)) * static_cast<uint64_t>(groups * kVector) +
+      (args.token_begin + args.token_step * static_cast<uint64_t>(row)) *
+          static_cast<uint64_t>(groups * kVector) +
       static_cast<uint64_t>(at.remainder / kWords * kVector + lane * kBlocksEach);
   uint32_t even[kWords], odd[kWords];
   philox(args.key, args.site, first_block, even);

@@ -1,0 +1,89 @@
+// Gradients of a whole model against differences of its loss.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "base/rough_normal.h"
+#include "model/model_test_support.h"
+
+namespace jige::model::testing {
+
+// Renews the packed forms of the nodes that read a parameter.
+inline void pack_uses(Trainee& trainee, const NamedParam& param) {
+  trainee.weights().pack(trainee.stream(), param.node);
+  const size_t head = trainee.architecture().head_node();
+  if (param.node == 0) trainee.weights().pack(trainee.stream(), head);  // may share the table
+}
+
+// The loss at value + step · direction of one parameter.
+inline double loss_along(Trainee& trainee, const NamedParam& param,
+                         const std::vector<float>& direction, double step,
+                         const std::vector<Sequence>& sequences) {
+  float* values = param.value.as<float>();
+  const std::vector<float> before(values, values + direction.size());
+  for (size_t i = 0; i < direction.size(); ++i) {
+    values[i] = static_cast<float>(before[i] + step * direction[i]);
+  }
+  pack_uses(trainee, param);
+  const double loss = trainee.mean_loss(sequences);
+  std::copy(before.begin(), before.end(), values);
+  return loss;
+}
+
+// Along a parameter's own normalised gradient the loss must rise by the gradient's length; along a
+// random direction, by the inner product.
+inline void expect_gradients_match_differences(Trainee& trainee,
+                                               const std::vector<Sequence>& sequences) {
+  trainee.gradients({sequences});
+  Rng rng(derive_key(5, "directions"));
+  const formats::ExpertConfig& experts = trainee.architecture().config().experts;
+  for (const NamedParam& param : trainee.weights().trainable()) {
+    const auto count = static_cast<size_t>(param.grad.count());
+    const float* gradient = param.grad.as<float>();
+    const bool zero = std::count(gradient, gradient + count, 0.0f) == param.grad.count();
+    EXPECT_TRUE(zero || !param.spec->fixed) << param.spec->name;
+    const bool unchosen = param.spec->stacked && experts.chosen < experts.count && zero;
+    if (param.spec->fixed || unchosen) continue;
+    for (const bool own : {true, false}) {
+      std::vector<float> direction(count);
+      double norm = 0;
+      for (size_t i = 0; i < count; ++i) {
+        direction[i] = own ? gradient[i] : rough_normal(rng);
+        norm += static_cast<double>(direction[i]) * direction[i];
+      }
+      double expected = 0;
+      for (size_t i = 0; i < count; ++i) {
+        direction[i] /= static_cast<float>(std::sqrt(norm));
+        expected += static_cast<double>(gradient[i]) * direction[i];
+      }
+      const auto rise = [&](double step) {
+        return loss_along(trainee, param, direction, step, sequences) -
+               loss_along(trainee, param, direction, -step, sequences);
+      };
+      const double step = 5e-3;  // differences of fourth order: f32 losses need a long step
+      const double slope = (8 * rise(step) - rise(2 * step)) / (12 * step);
+      EXPECT_NEAR(slope, expected, 2e-3 * std::abs(expected) + 1e-4)
+          << param.spec->name << (own ? " along its gradient" : " along a random direction");
+      EXPECT_GT(norm, 1e-9) << param.spec->name << " has no gradient";
+    }
+    pack_uses(trainee, param);
+  }
+}
+
+// A loss without the steps that it has where a token's choice of experts changes, or the columns of
+// a sparse gate that count.
+inline formats::ModelConfig smooth_config(formats::Family family) {
+  formats::ModelConfig config = without_layer_inputs(tiny_config(family));
+  config.experts.chosen = config.experts.count;
+  config.experts.chosen_groups = config.experts.groups;
+  config.ffn_sparsity.clear();
+  if (config.delta.norm_eps > 0)
+    config.delta.norm_eps = 0.1;  // a head's first results may be near zero
+  return config;
+}
+
+}  // namespace jige::model::testing

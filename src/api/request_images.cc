@@ -3,20 +3,15 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "base/ascii.h"
-#include "base/base64.h"
+#include "images/data_url.h"
 
 namespace jige::api {
 namespace {
 
 constexpr std::string_view kExampleUrl = "\"data:image/png;base64,…\"";
 
-bool starts_with_scheme(std::string_view url, std::string_view scheme) {
-  return lower_ascii(url.substr(0, scheme.size())) == scheme;
-}
-
 ApiError no_data_url(std::string_view url, const std::string& where) {
-  if (starts_with_scheme(url, "http:") || starts_with_scheme(url, "https:")) {
+  if (images::has_scheme(url, "http:") || images::has_scheme(url, "https:")) {
     return bad_field(where,
                      "{}: nothing is downloaded; send the image itself, as a data: URL such as {}",
                      where, kExampleUrl);
@@ -28,20 +23,19 @@ ApiError no_data_url(std::string_view url, const std::string& where) {
 }  // namespace
 
 ApiResult<std::string> data_url_bytes(std::string_view url, const std::string& where) {
-  constexpr std::string_view kScheme = "data:";
-  constexpr std::string_view kCoding = ";base64";
-  if (!starts_with_scheme(url, kScheme)) return tl::unexpected(no_data_url(url, where));
-  const size_t comma = url.find(',');
-  const std::string_view head = url.substr(0, comma);
-  const bool coded = comma != url.npos && head.size() >= kScheme.size() + kCoding.size() &&
-                     lower_ascii(head.substr(head.size() - kCoding.size())) == kCoding;
-  if (!coded || !starts_with_scheme(head.substr(kScheme.size()), "image/")) {
-    return tl::unexpected(
-        bad_field(where, "{} must name the type of an image and be in base64, as {} does, found {}",
-                  where, kExampleUrl, shown_value(Json(std::string(head.substr(0, 1000))))));
-  }
-  auto bytes = base64_bytes(url.substr(comma + 1));
+  auto bytes = images::data_url_bytes(url);
   if (bytes) return std::move(*bytes);
+  switch (bytes.error()) {
+    case images::DataUrlFault::kOtherUrl:
+      return tl::unexpected(no_data_url(url, where));
+    case images::DataUrlFault::kOtherForm:
+      return tl::unexpected(bad_field(
+          where, "{} must name the type of an image and be in base64, as {} does, found {}", where,
+          kExampleUrl,
+          shown_value(Json(std::string(url.substr(0, url.find(',')).substr(0, 1000))))));
+    case images::DataUrlFault::kNoBase64:
+      break;
+  }
   return tl::unexpected(bad_field(where,
                                   "{} is not base64: letters, digits, + and / alone, padded with "
                                   "=, without spaces and line ends",

@@ -151,8 +151,9 @@ class ChatCommand final : public Command {
       return;
     }
     if (conversation.has_images()) {
-      log_warn("{}: not written, since the conversation is about images, and training is not",
-               file);
+      log_warn(
+          "{}: not written, since the conversation is about images, whose files it does not name",
+          file);
       return;
     }
     const Status saved = write_file_atomic(file, dump_json(conversation.to_json()) + "\n");

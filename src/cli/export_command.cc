@@ -46,8 +46,10 @@ class ExportCommand final : public Command {
                  "of a run with --lora: the adapter alone, not merged into its base");
     flags.text("--tokenizer FOLDER", options_.tokenizer_folder,
                "where the run's tokenizer is, should it have moved");
-    flags.text("--base FOLDER", options_.base_folder,
-               "where the model is that an adapter belongs to, should it have moved");
+    flags.text(
+        "--base FOLDER", options_.base_folder,
+        "where the model is that an adapter belongs to, or that has what reads images, should it "
+        "have moved");
     flags.text("--merge FOLDER", merge_.adapter,
                "write the model with this adapter, as PEFT or a run with --lora wrote it");
     flags.text("--gguf FILE", gguf_.file, "write the model to this GGUF file");

@@ -18,6 +18,7 @@
 #include "model/inference.h"
 #include "model/memory_plan.h"
 #include "model/weights_layout.h"
+#include "train/image_rows.h"
 #include "train/optimizer_shares.h"
 #include "train/reference_model.h"
 #include "train/run_setup.h"
@@ -210,6 +211,30 @@ Result<MemoryTable> training(const model::Architecture& architecture, const Memo
   return table;
 }
 
+// What training with images takes besides; nothing where it is refused.
+std::optional<MemoryTable> training_images(const model::Architecture& architecture,
+                                           const MemoryRequest& request, DType compute,
+                                           int64_t context) {
+  const bool refused =
+      request.device == DeviceKind::kCuda || request.rewards || request.split_context;
+  if (!request.images || refused) return std::nullopt;
+  const auto memory = train::image_rows_memory({.folder = {},
+                                                .config = *request.images,
+                                                .compute = compute,
+                                                .context = context,
+                                                .micro_batch_tokens = request.micro_batch_tokens},
+                                               architecture);
+  if (!memory) return std::nullopt;
+  return MemoryTable{
+      .title = fmt::format("To train on images besides, {}, up to {}",
+                           numbers_text(compute, ops::WeightFormat::kCompute),
+                           largest_image_text(*request.images)),
+      .parts = {{"tower", memory->tower.weights_bytes},
+                {"an image", memory->tower.encoding_bytes},
+                {"rows of a micro-batch", memory->rows_bytes + memory->angles_bytes}},
+      .total_bytes = memory->total_bytes()};
+}
+
 // What training with all weights and with an adapter takes.
 Status add_training(const formats::ModelConfig& config, const MemoryRequest& request,
                     MemoryReport& report) {
@@ -222,6 +247,7 @@ Status add_training(const formats::ModelConfig& config, const MemoryRequest& req
                                 .position_count = train_context};
   JIGE_TRY(const auto whole, model::Architecture::create(config, {}, kHead, request.device));
   JIGE_TRY(report.train, training(*whole, request, options, "all weights"));
+  report.train_images = training_images(*whole, request, report.train_dtype, train_context);
   JIGE_TRY(const auto adapted,
            model::Architecture::create(
                config,
@@ -312,7 +338,8 @@ std::string memory_text(const MemoryReport& report) {
   }
   if (report.images) text += "\n" + table_text(*report.images);
   if (!report.train) return text;
-  return text + "\n" + table_text(*report.train) + "\n" + table_text(*report.train_lora);
+  text += "\n" + table_text(*report.train) + "\n" + table_text(*report.train_lora);
+  return report.train_images ? text + "\n" + table_text(*report.train_images) : text;
 }
 
 Json memory_json(const MemoryReport& report) {
@@ -323,6 +350,9 @@ Json memory_json(const MemoryReport& report) {
   if (!report.train) return json;
   json["train"] = table_json(*report.train, report.train_dtype);
   json["train_lora"] = table_json(*report.train_lora, report.train_dtype);
+  if (report.train_images) {
+    json["train_images"] = table_json(*report.train_images, report.train_dtype);
+  }
   return json;
 }
 

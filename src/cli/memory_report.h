@@ -74,6 +74,7 @@ struct MemoryReport {
   std::optional<MemoryTable> images;  // besides, where it reads any; of the host
   std::optional<MemoryTable> train;   // not of models that cannot be trained
   std::optional<MemoryTable> train_lora;
+  std::optional<MemoryTable> train_images;  // besides either, where the data has images
 };
 
 // Fails with kInvalidArgument on a context that the model does not have, with kUnsupported on what

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -15,6 +16,7 @@
 #include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "cli/image_model.h"
 #include "cli/input.h"
 #include "cli/interrupt.h"
 #include "cli/loaded_model.h"
@@ -31,7 +33,9 @@ class ScoreCommand final : public Command {
         "Scores a JSONL file. {\"text\"} and {\"prompt\", \"completion\"} give the "
         "log-probability of every token. {\"question\", \"choices\", \"answer\"} finds the "
         "likeliest choice, by sum, by token and by byte. {\"question\", \"answer\"} asks, and "
-        "looks for the answer in the reply. Many records are run at once, what they share only "
+        "looks for the answer in the reply. {\"messages\"} gives that of the answers' tokens, also "
+        "behind images, where the model reads them. Many records are run at once, what they share "
+        "only "
         "once, with the results of each alone. Results are JSON lines, in the order of the file; "
         "the summary goes to standard error.");
     model_.declare_folder(flags);
@@ -41,6 +45,7 @@ class ScoreCommand final : public Command {
     flags.toggle("--chat", options_.chat, "ask questions through the model's chat template");
     flags.integer("--max-new-tokens N", options_.tokens_max, {.min = 1, .max = 1 << 20},
                   "length of a reply at most");
+    declare_image_pixels(flags, image_pixels_);
     declare_skip_bad(flags, options_.skip_bad);
     flags.integer("--limit N", limit_, {.min = 0}, "only the first N records; 0: all");
     model_.declare(flags);
@@ -90,7 +95,16 @@ class ScoreCommand final : public Command {
       print_text(text);
       return {};
     };
-    JIGE_TRY(RecordScorer scorer, RecordScorer::create(loaded, options_, take));
+    std::optional<ImageModel> image_model;
+    ScoreOptions options = options_;
+    options.data_folder = std::filesystem::path(data_).parent_path().string();
+    options.images = [&]() -> Result<serve::ImagePrompts*> {
+      if (!image_model) {
+        JIGE_TRY(image_model, load_image_model(loaded, model_, image_pixels_));
+      }
+      return image_model->prompts.get();
+    };
+    JIGE_TRY(RecordScorer scorer, RecordScorer::create(loaded, options, take));
     summary = &scorer.summary();
     int64_t read = 0;
     const auto add_line = [&](std::string_view line, int64_t number) -> Result<bool> {
@@ -125,6 +139,7 @@ class ScoreCommand final : public Command {
   std::string data_, out_;
   ScoreOptions options_;
   int64_t limit_ = 0;
+  int64_t image_pixels_ = 0;
   OutputFlags output_;
 };
 

@@ -2,9 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 #include <utility>
 
+#include "cli/image_model.h"
+#include "images/decode.h"
 #include "text/chat_encode.h"
+#include "train/image_index.h"
+#include "train/image_messages.h"
 #include "train/record_json.h"
 #include "train/story_corpus.h"
 
@@ -83,17 +88,56 @@ Json reply_result(const ScoreRecord& record, ScoreSummary& summary) {
   return Json{{"reply", record.reply}, {"answer", record.right_reply}, {"right", right}};
 }
 
+Json answers_result(const ScoreRecord& record, ScoreSummary& summary) {
+  serve::TokenScores all;
+  Json answers = Json::array();
+  for (const serve::TokenScores& answer : record.answers) {
+    answers.push_back(scores_json(answer));
+    all.logprobs.insert(all.logprobs.end(), answer.logprobs.begin(), answer.logprobs.end());
+  }
+  const double sum = all.sum();
+  const auto count = std::ssize(all.logprobs);
+  summary.token_count += count;
+  summary.logprob_sum += sum;
+  return {{"answers", std::move(answers)},
+          {"logprob", sum},
+          {"perplexity", std::exp(-sum / static_cast<double>(count))}};
+}
+
+// Which ids are an answer's, with the tokens of images in place of their placeholders.
+std::vector<uint8_t> mask_with_images(const text::ChatEncoding& chat,
+                                      const std::vector<images::Image>& images,
+                                      const serve::ImagePrompts& reader) {
+  std::vector<uint8_t> mask;
+  auto image = images.begin();
+  for (size_t i = 0; i < chat.ids.size(); ++i) {
+    if (chat.ids[i] != reader.config().placeholder_id || image == images.end()) {
+      mask.push_back(chat.answer[i]);
+      continue;
+    }
+    mask.resize(mask.size() + static_cast<size_t>(reader.token_count(image->width, image->height)));
+    ++image;
+  }
+  return mask;
+}
+
 }  // namespace
 
 Result<RecordReader> RecordReader::create(const text::Tokenizer& tokenizer,
-                                          const std::string& folder, bool chat) {
+                                          const std::string& folder, bool chat, ImageSource images,
+                                          const std::string& data_folder) {
   RecordReader reader(tokenizer);
-  if (!chat) return reader;
+  reader.asks_in_chats_ = chat;
+  reader.images_ = std::move(images);
+  reader.data_folder_ = data_folder;
   const std::string& source = tokenizer.chat_template();
-  if (source.empty()) {
+  if (source.empty() && chat) {
     return fail(Code::kUnsupported, "{}: has no chat template; leave out --chat", folder);
   }
-  JIGE_TRY(reader.chat_, text::ChatTemplate::parse(source, folder + ": chat template"));
+  if (source.empty()) return reader;
+  auto parsed = text::ChatTemplate::parse(source, folder + ": chat template");
+  if (parsed) reader.chat_ = std::move(*parsed);
+  if (!parsed && chat) return tl::unexpected(std::move(parsed.error()));
   return reader;
 }
 
@@ -104,12 +148,15 @@ Status RecordReader::read(const Json& record, const std::string& where, ScoreRec
   }
   if (record.contains("choices")) return read_choices(record, where, made, take);
   if (record.contains("question")) return read_reply(record, where, made);
+  if (record.contains("messages")) return take_answers(record, where, made, take);
   if (record.contains("completion")) return take_completion(record, where, take);
   if (!record.contains("text")) {
-    return fail(Code::kNotFound,
-                "{}: has none of the fields \"text\", \"completion\" (with \"prompt\"), "
-                "\"choices\" (with \"question\") and \"question\" (with \"answer\"); it has {}",
-                where, train::fields_text(record));
+    return fail(
+        Code::kNotFound,
+        "{}: has none of the fields \"text\", \"completion\" (with \"prompt\"), "
+        "\"choices\" (with \"question\"), \"question\" (with \"answer\") and \"messages\"; it "
+        "has {}",
+        where, train::fields_text(record));
   }
   JIGE_TRY(const std::string text, get_string(record, "text", where));
   JIGE_TRY(std::vector<int32_t> tokens, tokenizer_->encode(text, {}));
@@ -132,17 +179,6 @@ Status RecordReader::take_completion(const Json& record, const std::string& wher
 Status RecordReader::take_choices(const std::string& question,
                                   const std::vector<std::string>& choices,
                                   const TextTaker& take) const {
-  if (chat_) {
-    for (const std::string& choice : choices) {
-      JIGE_TRY(text::ChatReply reply,
-               text::encode_chat_reply(*tokenizer_, *chat_, asked(question), choice, {}));
-      if (reply.ids.size() == reply.prompt_count) {
-        return fail(Code::kInvalidArgument, "choice \"{}\" has no token", choice);
-      }
-      JIGE_DO(take({.tokens = std::move(reply.ids), .first = reply.prompt_count}));
-    }
-    return {};
-  }
   JIGE_TRY(const std::vector<int32_t> context, tokenizer_->encode(question, {}));
   for (const std::string& choice : choices) {
     const std::string spaced = " " + choice;
@@ -162,6 +198,11 @@ Status RecordReader::read_choices(const Json& record, const std::string& where, 
   JIGE_TRY(const std::string question, get_string(record, "question", where));
   JIGE_TRY(made.choices, choice_texts(record, where));
   if (record.contains("answer")) made.answer = record["answer"];
+  if (asks_in_chats_) return take_chat_choices(record, where, made.choices, take);
+  if (find_field(record, "images")) {
+    return fail(Code::kInvalidArgument, "{}: has images, whose places are in chats: add --chat",
+                where);
+  }
   return take_choices(question, made.choices, take);
 }
 
@@ -171,11 +212,99 @@ Status RecordReader::read_reply(const Json& record, const std::string& where,
   JIGE_TRY(const std::string question, get_string(record, "question", where));
   JIGE_TRY(made.right_reply, get_string(record, "answer", where));
   JIGE_TRY(made.reply_kind, get_string_or(record, "kind", "", where));
-  if (chat_) {
+  if (find_field(record, "images")) {
+    return fail(Code::kUnsupported,
+                "{}: replies to questions about images are not made here; give \"choices\"", where);
+  }
+  if (asks_in_chats_) {
     JIGE_TRY(made.prompt, text::encode_chat(*tokenizer_, *chat_, asked(question),
                                             {.add_generation_prompt = true}));
   } else {
     JIGE_TRY(made.prompt, tokenizer_->encode(question, {}));
+  }
+  return {};
+}
+
+Result<RecordReader::Asked> RecordReader::read_asked(const Json& object,
+                                                     const std::string& where) const {
+  if (!chat_) {
+    return fail(
+        Code::kUnsupported,
+        "{}: has \"messages\", but the tokenizer has no chat template that can be used; put "
+        "a chat_template.jinja into its folder",
+        where);
+  }
+  const std::string blind = images_ ? "" : "this command reads texts alone here";
+  JIGE_TRY(train::ImageMessages read, train::read_image_messages(object, blind, where));
+  Asked asked{.messages = std::move(read.messages), .images = {}};
+  for (size_t i = 0; i < read.sources.size(); ++i) {
+    const std::string place = fmt::format("{}: {}", where, read.places[i]);
+    train::ImageFile source;
+    JIGE_TRY(const std::string bytes,
+             train::read_image_source(read.sources[i], data_folder_, place, source));
+    JIGE_TRY(images::Image image,
+             images::decode_image(std::as_bytes(std::span(bytes)), place, {}, may_read_on));
+    asked.images.push_back(std::move(image));
+  }
+  if (!asked.images.empty()) {
+    JIGE_TRY(asked.reader, images_());
+  }
+  return asked;
+}
+
+// Each answer is a text of its own, which ends with it: what they share is run once.
+Status RecordReader::take_answers(const Json& record, const std::string& where, ScoreRecord& made,
+                                  const TextTaker& take) const {
+  made.kind = ScoreRecord::Kind::kAnswers;
+  JIGE_TRY(const Asked asked, read_asked(record, where));
+  JIGE_TRY(const text::ChatEncoding chat,
+           text::encode_chat_answers(*tokenizer_, *chat_, asked.messages,
+                                     {.now_s = 0, .image = asked.text()}));
+  serve::ImagePrompt prompt{.ids = chat.ids, .given = {}};
+  std::vector<uint8_t> answer = chat.answer;
+  if (asked.reader) {
+    JIGE_TRY(prompt, asked.reader->read(chat.ids, asked.images, may_read_on));
+    answer = mask_with_images(chat, asked.images, *asked.reader);
+  }
+  bool any = false;
+  for (size_t end = 1; end <= answer.size(); ++end) {
+    const bool ends = answer[end - 1] != 0 && (end == answer.size() || answer[end] == 0);
+    if (!ends) continue;
+    size_t first = end;
+    while (first > 1 && answer[first - 1] != 0) --first;
+    any = true;
+    const auto behind = prompt.ids.begin() + static_cast<ptrdiff_t>(end);
+    JIGE_DO(take({.tokens = {prompt.ids.begin(), behind}, .first = first, .given = prompt.given}));
+  }
+  if (any) return {};
+  return fail(Code::kInvalidArgument,
+              "{}: field \"messages\" has no answer of the assistant, which could be scored",
+              where);
+}
+
+Status RecordReader::take_chat_choices(const Json& record, const std::string& where,
+                                       const std::vector<std::string>& choices,
+                                       const TextTaker& take) const {
+  Json object = {{"messages", asked(record["question"].get<std::string>())}};
+  if (const Json* listed = find_field(record, "images")) object["images"] = *listed;
+  JIGE_TRY(const Asked asked, read_asked(object, where));
+  for (const std::string& choice : choices) {
+    JIGE_TRY(text::ChatReply reply, text::encode_chat_reply(*tokenizer_, *chat_, asked.messages,
+                                                            choice, {.image = asked.text()}));
+    if (reply.ids.size() == reply.prompt_count) {
+      return fail(Code::kInvalidArgument, "choice \"{}\" has no token", choice);
+    }
+    serve::ScoredText text{.tokens = std::move(reply.ids), .first = reply.prompt_count};
+    if (asked.reader) {
+      const auto added =
+          asked.reader->token_count(text.tokens, asked.images) - std::ssize(text.tokens);
+      JIGE_TRY(serve::ImagePrompt shown,
+               asked.reader->read(text.tokens, asked.images, may_read_on));
+      text = {.tokens = std::move(shown.ids),
+              .first = text.first + static_cast<size_t>(added),
+              .given = std::move(shown.given)};
+    }
+    JIGE_DO(take(std::move(text)));
   }
   return {};
 }
@@ -189,6 +318,13 @@ void keep_scores(ScoreRecord& record, size_t index, const serve::ScoredText& tex
     record.scores = std::move(scores);
     return;
   }
+  if (record.kind == ScoreRecord::Kind::kAnswers) {
+    if (record.answers.size() <= index) record.answers.resize(index + 1);
+    scores.tokens.assign(text.tokens.begin() + static_cast<ptrdiff_t>(text.first),
+                         text.tokens.end());
+    record.answers[index] = std::move(scores);
+    return;
+  }
   if (record.ranked.size() <= index) record.ranked.resize(index + 1);
   // A space before a choice is not of its length.
   record.ranked[index] = {.logprob = scores.sum(),
@@ -199,6 +335,7 @@ void keep_scores(ScoreRecord& record, size_t index, const serve::ScoredText& tex
 Result<Json> record_result(const ScoreRecord& record, const std::string& where,
                            ScoreSummary& summary) {
   if (record.kind == ScoreRecord::Kind::kReply) return reply_result(record, summary);
+  if (record.kind == ScoreRecord::Kind::kAnswers) return answers_result(record, summary);
   if (record.kind == ScoreRecord::Kind::kTokens) {
     summary.token_count += std::ssize(record.scores.logprobs);
     summary.logprob_sum += record.scores.sum();

@@ -1,5 +1,6 @@
 #include "cli/score_records.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/log.h"
@@ -30,8 +31,8 @@ RecordScorer::RecordScorer(LoadedModel& loaded, const ScoreOptions& options, Rec
 
 Result<RecordScorer> RecordScorer::create(LoadedModel& loaded, const ScoreOptions& options,
                                           ResultTaker take) {
-  JIGE_TRY(RecordReader reader,
-           RecordReader::create(loaded.tokenizer, loaded.folder, options.chat));
+  JIGE_TRY(RecordReader reader, RecordReader::create(loaded.tokenizer, loaded.folder, options.chat,
+                                                     options.images, options.data_folder));
   return RecordScorer(loaded, options, std::move(reader), std::move(take));
 }
 
@@ -48,7 +49,8 @@ Status RecordScorer::add(std::string_view line, int64_t number, const std::strin
   pending.read = true;
   if (!read) set_error(pending, read.error(), json.has_value());
   if (!pending.error && pending.asks()) ++questions_;
-  const bool full = tokens_ >= options_.window_tokens || questions_ >= kQuestionsMax ||
+  const bool full = tokens_ >= options_.window_tokens ||
+                    rows_bytes_ >= options_.image_rows_bytes_max || questions_ >= kQuestionsMax ||
                     pending_.size() >= kPendingMax;
   const bool fails = pending.error && !pending.skipped;
   return full || fails ? flush() : Status();
@@ -56,7 +58,7 @@ Status RecordScorer::add(std::string_view line, int64_t number, const std::strin
 
 // Runs what was gathered before, so that texts of one line may be more than a window.
 Status RecordScorer::take_text(Pending& pending, serve::ScoredText text) {
-  JIGE_DO(scorer_.check(text.tokens, text.first));
+  JIGE_DO(scorer_.check(text));
   if (tokens_ >= options_.window_tokens) {
     const Status scored = score_texts();
     if (!scored) {
@@ -65,6 +67,10 @@ Status RecordScorer::take_text(Pending& pending, serve::ScoredText text) {
     }
   }
   tokens_ += std::ssize(text.tokens);
+  for (const serve::GivenRowsRef& rows : text.given) {
+    if (texts_.empty() || std::ranges::find(texts_.back().given, rows) == texts_.back().given.end())
+      rows_bytes_ += std::ssize(rows->values) * static_cast<int64_t>(sizeof(float));
+  }
   texts_.push_back(std::move(text));
   const int64_t last = first_pending_ + std::ssize(pending_) - 1;
   owners_.push_back({.pending = last, .text = pending.texts_taken++});
@@ -103,6 +109,7 @@ Status RecordScorer::score_texts() {
   texts_.clear();
   owners_.clear();
   tokens_ = 0;
+  rows_bytes_ = 0;
   return {};
 }
 

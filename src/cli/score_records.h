@@ -28,7 +28,10 @@ struct ScoreOptions {
   bool chat = false;        // ask questions through the chat template
   int64_t tokens_max = 64;  // of a reply
   bool skip_bad = false;    // leave out and count lines that cannot be scored, instead of failing
-  int64_t window_tokens = int64_t{1} << 17;  // that are scored together, or a text more
+  int64_t window_tokens = int64_t{1} << 17;           // that are scored together, or a text more
+  std::string data_folder = {};                       // in which paths of images begin
+  ImageSource images = {};                            // what reads them; empty: nothing does
+  int64_t image_rows_bytes_max = int64_t{128} << 20;  // of images that wait to be scored
 };
 
 class RecordScorer {
@@ -91,6 +94,7 @@ class RecordScorer {
   std::vector<serve::ScoredText> texts_;
   std::vector<Owner> owners_;    // of texts_
   int64_t tokens_ = 0;           // of texts_
+  int64_t rows_bytes_ = 0;       // of their images, those of neighbours once
   int64_t questions_ = 0;        // that wait for replies
   std::optional<Error> failed_;  // running failed, which is no line's fault
   ScoreSummary summary_;

@@ -9,6 +9,7 @@
 #include "cli/chat_defaults.h"
 #include "cli/device_flags.h"
 #include "cli/flags.h"
+#include "cli/image_model.h"
 #include "cli/input.h"
 #include "train/record_reader.h"
 #include "train/run_dropout.h"
@@ -81,7 +82,8 @@ void declare_data(TrainFlags& to, Flags& flags) {
   flags.section("Data");
   flags.texts("--data FILE...", data.files,
               "text, JSONL ({\"text\"}, {\"messages\"}, {\"conversations\"} or {\"prompt\", "
-              "\"completion\"}; with --dpo pairs, with --grpo prompts) or token files (.bin)");
+              "\"completion\"}; with --dpo pairs, with --grpo prompts) or token files (.bin); "
+              "messages may have images, where --from names a model that reads them");
   flags.texts("--eval-data FILE...", data.eval_files,
               "data to measure on; without it a part of --data is held out");
   flags.number("--eval-share X", data.eval_fraction, {.min = 0, .max = 0.5},
@@ -96,6 +98,7 @@ void declare_data(TrainFlags& to, Flags& flags) {
   flags.choice("--packing HOW", to.packing, {"documents", "stream"},
                "every document on its own, or all as one stream");
   flags.toggle("--no-eos", to.no_eos, "no end-of-text token behind plain documents");
+  declare_image_pixels(flags, to.options.image_pixels_max);
   declare_skip_bad(flags, data.skip_bad);
 }
 
@@ -217,6 +220,11 @@ Status TrainFlags::check_flags(const Flags& flags) const {
   if (split != "separator" && flags.given("--split") && !options.data.separator.empty()) {
     return fail(Code::kInvalidArgument, "--separator goes with --split separator, not with {}",
                 split);
+  }
+  if (from_folder.empty()) {
+    JIGE_DO(flags.refuse({"--image-pixels"},
+                         "is about images, which new models do not read: leave it out, or name a "
+                         "model by --from"));
   }
   if (!lora) {
     JIGE_DO(flags.refuse({"--lora-rank", "--lora-alpha", "--lora-target", "--lora-rs",

@@ -234,16 +234,20 @@ void TrainReport::on_plan(const train::TrainPlan& plan) {
   step_ = step_first_ = plan.step_first;
   step_progress_ =
       std::make_unique<Progress>("training", plan.steps_total - plan.step_first, output_.quiet);
-  log_info("{} parameters, {} tokens in {} {}, {} held out; {}{}; memory {}",
-           shown_count(plan.parameter_count), shown_count(plan.epoch_tokens),
-           shown_count(plan.pairs ? plan.sequence_count : plan.document_count),
-           plan.pairs                 ? "pairs"
-           : plan.prompts             ? "prompts"
-           : plan.document_count == 1 ? "document"
-                                      : "documents",
-           counted(plan.held_out_count, unit_of(plan)), counted(plan.steps_total, "step"),
-           plan.step_first > 0 ? fmt::format(", {} done", plan.step_first) : "",
-           format_bytes(plan.memory_predicted_bytes));
+  log_info(
+      "{} parameters, {} tokens in {} {}, {} held out; {}{}; memory {}",
+      shown_count(plan.parameter_count), shown_count(plan.epoch_tokens),
+      shown_count(plan.pairs ? plan.sequence_count : plan.document_count),
+      fmt::format(
+          "{}{}",
+          plan.pairs                 ? "pairs"
+          : plan.prompts             ? "prompts"
+          : plan.document_count == 1 ? "document"
+                                     : "documents",
+          plan.image_count > 0 ? fmt::format(" with {}", counted(plan.image_count, "image")) : ""),
+      counted(plan.held_out_count, unit_of(plan)), counted(plan.steps_total, "step"),
+      plan.step_first > 0 ? fmt::format(", {} done", plan.step_first) : "",
+      format_bytes(plan.memory_predicted_bytes));
   warn_of_bad_lines(plan.skipped_count);
   if (plan.context < plan.context_max) log_info("{}", context_text(plan));
   if (const std::string text = wide_rank_text(plan); !text.empty()) log_warn("{}", text);
@@ -389,6 +393,10 @@ std::string plan_text(const train::TrainPlan& plan, double seconds) {
     }
     table.row({"  activations", format_bytes(plan.memory.buffers.total_bytes())});
     table.row({"  index of the data", format_bytes(plan.index_bytes)});
+    if (plan.image_count > 0) {
+      table.row({"  what reads images", format_bytes(plan.memory.images_bytes)});
+      table.row({"  the largest image", format_bytes(plan.image_reading_bytes)});
+    }
     if (plan.split_context) {
       table.row({"    for rows of others", format_bytes(plan.memory.buffers.gathered_bytes)});
     }

@@ -17,6 +17,7 @@
 #include "formats/tensor_folder.h"
 #include "model/adapter_tensors.h"
 #include "model/architecture.h"
+#include "model/beside_images.h"
 #include "model/cancellable_source.h"
 #include "model/param_loader.h"
 #include "model/quantised_params.h"
@@ -124,16 +125,18 @@ bool is_stored_float(const formats::StoredTensor& tensor) {
 // A tensor of the base as it is written, and its numbers when their turn comes.
 struct BaseTensor {
   std::string name;
+  std::string stored_name;
   Shape shape;
   std::function<std::vector<float>()> read;
 };
 
 // What an entry of the base's files is, under the name it has in a folder without images; none: a
 // part of a tensor that another entry stands for, or something that is not needed, such as masks
-// and what reads images.
+// and what reads images. `turns`: matrices that are stored the other way round are turned, as
+// folders of the language model alone have them.
 Result<std::optional<BaseTensor>> base_tensor(const formats::ModelConfig& config,
                                               const formats::TensorFolder& base,
-                                              const formats::StoredTensor& tensor) {
+                                              const formats::StoredTensor& tensor, bool turns) {
   if (formats::reads_images(tensor.name)) return std::nullopt;
   const size_t dot = tensor.name.rfind('.');
   const std::string module = tensor.name.substr(0, dot);
@@ -147,17 +150,20 @@ Result<std::optional<BaseTensor>> base_tensor(const formats::ModelConfig& config
       return numbers;
     };
     return BaseTensor{.name = formats::name_without_images(module + ".weight"),
+                      .stored_name = module + ".weight",
                       .shape = Shape{quantised->rows(), quantised->columns()},
                       .read = read};
   }
   if (!is_stored_float(tensor)) return std::nullopt;
   JIGE_TRY(const TensorView stored, base.view(tensor.name));
-  if (is_turned_stack(config, tensor)) {
+  if (turns && is_turned_stack(config, tensor)) {
     return BaseTensor{.name = formats::name_without_images(tensor.name),
+                      .stored_name = tensor.name,
                       .shape = Shape{stored.shape[0], stored.shape[2], stored.shape[1]},
                       .read = [stored] { return turned_back(stored); }};
   }
   return BaseTensor{.name = formats::name_without_images(tensor.name),
+                    .stored_name = tensor.name,
                     .shape = stored.shape,
                     .read = [stored] { return widened(stored); }};
 }
@@ -169,9 +175,9 @@ struct TensorChange {
   bool is_bias = false;  // of the pair's module
 };
 
-formats::TensorSource merged_source(const BaseTensor& tensor, const TensorChange& change,
-                                    bool transposed, DType dtype) {
-  return {.name = tensor.name,
+formats::TensorSource merged_source(const BaseTensor& tensor, const std::string& name,
+                                    const TensorChange& change, bool transposed, DType dtype) {
+  return {.name = name,
           .dtype = dtype,
           .shape = tensor.shape,
           .produce = [=](const formats::RowSink& sink) -> Status {
@@ -286,7 +292,7 @@ Result<std::optional<formats::TensorSource>> untied_head(const formats::ModelCon
   if (!saved_head && (lora.ties_saved || !use.find_saved(table.name))) return std::nullopt;
   JIGE_TRY(const std::string table_name, find_name(base, table));
   JIGE_TRY(const std::optional<BaseTensor> stored,
-           base_tensor(config, base, *base.find(table_name)));
+           base_tensor(config, base, *base.find(table_name), true));
   JIGE_CHECK(stored, "{} is no tensor", table_name);
   if (saved_head) use.note_saved_head();
   if (saved_head && saved_head.shape != stored->shape) {
@@ -296,8 +302,7 @@ Result<std::optional<formats::TensorSource>> untied_head(const formats::ModelCon
         "that were added first",
         name, saved_head.shape.to_string(), stored->shape.to_string());
   }
-  return merged_source({.name = name, .shape = stored->shape, .read = stored->read},
-                       {.saved = saved_head}, false, dtype);
+  return merged_source(*stored, name, {.saved = saved_head}, false, dtype);
 }
 
 }  // namespace
@@ -313,6 +318,14 @@ Status merge_adapter(const std::string& base_folder, const std::string& adapter_
   AdapterUse use(adapter_folder, base_folder, lora, config, tensors);
   JIGE_TRY(auto head, untied_head(config, base, lora, use, options.dtype));
 
+  JIGE_TRY(const auto images, BesideImages::open(base_folder));
+  if (head && images) {
+    return fail(Code::kUnsupported,
+                "{}: has a head or a table of its own, but {} reads images and has one matrix for "
+                "both, which is not parted",
+                adapter_folder, base_folder);
+  }
+
   std::vector<formats::TensorSource> sources;
   for (const formats::StoredTensor* tensor : base.tensors()) {
     constexpr std::string_view kBlocks = "_blocks";
@@ -322,23 +335,25 @@ Status merge_adapter(const std::string& base_folder, const std::string& adapter_
       sources.push_back(cancellable(std::move(decoded), options.cancelled));
       continue;
     }
-    JIGE_TRY(const std::optional<BaseTensor> read, base_tensor(config, base, *tensor));
+    JIGE_TRY(const std::optional<BaseTensor> read, base_tensor(config, base, *tensor, !images));
     if (!read || (head && read->name == head->name)) continue;
     JIGE_TRY(const TensorChange change, use.change_of(*read, transposed));
-    sources.push_back(
-        cancellable(merged_source(*read, change, transposed, options.dtype), options.cancelled));
+    sources.push_back(cancellable(merged_source(*read, images ? read->stored_name : read->name,
+                                                change, transposed, options.dtype),
+                                  options.cancelled));
   }
   if (head) {
     config.tied_embeddings = false;
     sources.push_back(cancellable(std::move(*head), options.cancelled));
   }
   JIGE_DO(use.check_all_used());
+  if (images) images->add_tensors(sources);
   JIGE_DO(make_folders(folder));
   JIGE_DO(
       formats::write_tensor_folder(folder, sources, {.shard_bytes_max = options.shard_bytes_max}));
   config.stored_dtype = options.dtype;
-  return write_file_atomic(folder + "/config.json",
-                           dump_json(formats::to_hf_config(config), 2) + "\n");
+  const Json written = images ? images->config(options.dtype) : formats::to_hf_config(config);
+  return write_file_atomic(folder + "/config.json", dump_json(written, 2) + "\n");
 }
 
 }  // namespace jige::model

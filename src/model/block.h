@@ -48,12 +48,13 @@ struct Batch {
   TensorView tokens;     // [T] i32
   TensorView positions;  // [T] i32, position of each token in its own sequence
   // Empty, or rows of angles in place of BlockWeights::rope_table, which positions name then: where
-  // some tokens have no one position to turn by (image_places.h). Inference on CPUs only.
+  // some tokens have no one position to turn by (image_places.h). On CPUs only.
   TensorView angles;        // [T, columns] f32
   TensorView targets;       // [T] i32, the next token; -1: no loss here. Training and scoring only
   TensorView loss_weights;  // [T] f32, gradient weight of each target, or empty: all 1
   std::vector<ops::SequenceSpan> sequences;
-  // The same rows as spans of those that see one another and of others; empty: as `sequences`.
+  // The same rows as spans of those that see one another and of others (seen_spans() in
+  // given_row.h); empty: as `sequences`.
   std::vector<ops::SequenceSpan> seen;
   ops::StepTables* tables = nullptr;  // of inference: what the layers of a step share on a GPU
   StepDropout dropout;                // off but in training steps

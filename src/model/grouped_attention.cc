@@ -277,13 +277,17 @@ void GroupedAttention::attend(const BlockContext& context, const BlockWeights& w
   if (context.exchange) return attend_pieces(context, weights, dst, heads, views);
   ops::AttentionShape own = shape(weights);
   set_distances(context.stream, weights, batch, context.compute, views, own);
-  ops::attention_forward(context.stream, {.dst = dst,
-                                          .q = heads.q,
-                                          .k = heads.k,
-                                          .v = heads.v,
-                                          .lse = views.lse,
-                                          .sequences = seen(batch),
-                                          .shape = own});
+  ops::AttentionForward attention{.dst = dst,
+                                  .q = heads.q,
+                                  .k = heads.k,
+                                  .v = heads.v,
+                                  .lse = views.lse,
+                                  .sequences = seen(batch),
+                                  .shape = own};
+  for (const ops::SequenceSpan& span : batch.seen) {
+    attention.key_begins.push_back(span.row_begin - span.context_count);
+  }
+  ops::attention_forward(context.stream, attention);
 }
 
 std::vector<ops::SequenceSpan> GroupedAttention::seen(const Batch& batch) const {

@@ -48,17 +48,21 @@ void GroupedAttention::attend_pieces(const BlockContext& context, const BlockWei
 void GroupedAttention::backward_attend(const BlockContext& context, const BlockWeights& weights,
                                        const Batch& batch, const AttendedGradients& rows) const {
   if (context.exchange) return backward_pieces(context, weights, rows);
-  ops::attention_backward(context.stream, {.grad_q = rows.grads.q,
-                                           .grad_k = rows.grads.k,
-                                           .grad_v = rows.grads.v,
-                                           .grad_dst = rows.grad_dst,
-                                           .q = rows.heads.q,
-                                           .k = rows.heads.k,
-                                           .v = rows.heads.v,
-                                           .dst = rows.dst,
-                                           .lse = rows.lse,
-                                           .sequences = seen(batch),
-                                           .shape = shape(weights)});
+  ops::AttentionBackward attention{.grad_q = rows.grads.q,
+                                   .grad_k = rows.grads.k,
+                                   .grad_v = rows.grads.v,
+                                   .grad_dst = rows.grad_dst,
+                                   .q = rows.heads.q,
+                                   .k = rows.heads.k,
+                                   .v = rows.heads.v,
+                                   .dst = rows.dst,
+                                   .lse = rows.lse,
+                                   .sequences = batch.seen.empty() ? seen(batch) : batch.sequences,
+                                   .shape = shape(weights)};
+  for (const ops::SequenceSpan& span : batch.seen) {
+    if (span.mutual) attention.mutual.push_back({span.row_begin, span.row_count});
+  }
+  ops::attention_backward(context.stream, attention);
 }
 
 void GroupedAttention::backward_pieces(const BlockContext& context, const BlockWeights& weights,

@@ -195,7 +195,7 @@ void InferenceModel::put_batch(const InferenceBatch& batch) {
   put_positions(batch);
   batch_.sequences.assign(batch.sequences.begin(), batch.sequences.end());
   given_.assign(batch.given.begin(), batch.given.end());
-  put_mutual(batch.mutual);
+  seen_spans(batch_.sequences, batch.mutual, batch_.seen);
   if (sizes_.state_count > 0) {
     for (const ops::SequenceSpan& sequence : batch.sequences) {
       const int64_t context = sequence.context_count;

@@ -46,6 +46,7 @@
 #include "model/adapter_rooms.h"
 #include "model/architecture.h"
 #include "model/context_split.h"
+#include "model/given_row.h"
 #include "model/image_places.h"
 #include "model/layer_range.h"
 #include "model/layer_stream.h"
@@ -94,18 +95,6 @@ struct InferenceOptions {
 Result<InferenceSizes> inference_sizes(const InferenceOptions& options,
                                        const Architecture& architecture,
                                        const formats::TensorFolder& files);
-
-// What stands in a row of a forward in place of its token's embedding: as many numbers as the
-// residual stream has, in host memory that stays until finish().
-struct GivenRow {
-  int32_t row = 0;
-  const float* values = nullptr;
-  // What is added to the row behind the first layers, one of them after the other: so many rows,
-  // each so many numbers behind the one before. Not where layers are elsewhere, or on a GPU.
-  const float* deep = nullptr;
-  int64_t deep_stride = 0;
-  int32_t deep_count = 0;
-};
 
 // The rows of one forward: sequence after sequence, each with consecutive positions from its
 // context_count on.
@@ -190,7 +179,7 @@ class InferenceModel {
   // with kUnsupported where that cannot be here, with kInvalidArgument where a head has other
   // pairs. REQUIRES: no forward is under way.
   Status turn_by_places(PairPlaces pairs);
-  bool turns_by_places() const { return !pair_places_.empty(); }
+  bool turns_by_places() const { return !place_angles_.empty(); }
   const Architecture& architecture() const { return *architecture_; }
   const InferenceSizes& sizes() const { return sizes_; }
   // In the order of the options, with numbers from 0.
@@ -291,11 +280,8 @@ class InferenceModel {
   Status check_places(const InferenceBatch& batch) const;
   const Adapter* find_adapter(int32_t number) const;
   void put_batch(const InferenceBatch& batch);
-  // Of rows that see one another.
-  void put_mutual(std::span<const RowRange> mutual);
   // The positions of its rows or, where rows of images are among them, the angles.
   void put_positions(const InferenceBatch& batch);
-  void add_angles(const TokenPlace& place);
   // Puts tokens and positions on the stream, as a part of the step's work.
   void send_batch(const InferenceBatch& batch);
   // The ranges of rows that ask for adapters, one for neighbours that ask for the same.
@@ -315,11 +301,6 @@ class InferenceModel {
   Status end_body(Forward& forward);
   // Puts the head for the wanted rows on the stream, and their draws.
   void run_ends(const Forward& forward);
-  // Puts given rows on the stream, behind the embedding: those among rows of dst, whose first is
-  // row_begin of the forward.
-  void put_given(const TensorView& dst, int64_t row_begin);
-  // Puts on the stream what is added to given rows behind a layer, likewise.
-  void add_deep(const TensorView& dst, int64_t row_begin, int32_t layer);
   // Puts the work of a block on the stream.
   void run_block(size_t node, const Batch& batch, const TensorView& src, const TensorView& dst);
   // The blocks that are held here but the head, for rows that stand in the residual streams, `last`
@@ -371,7 +352,7 @@ class InferenceModel {
   TensorView logits_;                  // those that it was asked for
   std::vector<int32_t> host_positions_;
   std::vector<float> host_angles_;  // of the last call; empty: the table's
-  PairPlaces pair_places_;          // empty: there are no images with places
+  PlaceAngles place_angles_;        // empty: there are no images with places
   std::vector<GivenRow> given_;     // of the last call
   std::vector<Forward> forwards_;   // forwards_max
   int64_t piece_count_ = 0;         // that were ever started elsewhere

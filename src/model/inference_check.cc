@@ -118,12 +118,7 @@ Status InferenceModel::check_mutual_rows() const {
   }
   if (beyond_)
     return refused("where other machines hold layers; run the model without --layers-on");
-  const formats::ModelConfig& model = config();
-  if (model.latent.rank > 0 || model.attention_chunk > 0 || model.looks_ahead ||
-      formats::recurrent_layer_count(model) > 0) {
-    return refused(fmt::format("by the attention of a {}", formats::family_name(model.family)));
-  }
-  return {};
+  return check_mutual_attention(config());
 }
 
 Status InferenceModel::check_mutual(const InferenceBatch& batch) const {

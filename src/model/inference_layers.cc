@@ -8,7 +8,6 @@
 
 #include "base/check.h"
 #include "model/inference.h"
-#include "ops/elementwise.h"
 #include "tensor/cuda_device.h"
 
 namespace jige::model {
@@ -52,68 +51,6 @@ bool InferenceModel::takes_given_rows() const {
   return sizes_.layers.ends && architecture_->stream_columns() == config().hidden_size;
 }
 
-void InferenceModel::put_mutual(std::span<const RowRange> mutual) {
-  batch_.seen.clear();
-  if (mutual.empty()) return;
-  auto run = mutual.begin();
-  for (const ops::SequenceSpan& sequence : batch_.sequences) {
-    const int64_t end = int64_t{sequence.row_begin} + sequence.row_count;
-    for (int64_t row = sequence.row_begin; row < end;) {
-      const bool more = run != mutual.end() && run->begin < end;
-      const bool inside = more && run->begin == row;
-      ops::SequenceSpan span = sequence;
-      span.row_begin = static_cast<int32_t>(row);
-      span.row_count = static_cast<int32_t>((inside ? run->end : more ? run->begin : end) - row);
-      span.context_count += span.row_begin - sequence.row_begin;
-      span.mutual = inside;
-      batch_.seen.push_back(span);
-      row += span.row_count;
-      if (inside) ++run;
-    }
-  }
-}
-
-void InferenceModel::put_given(const TensorView& dst, int64_t row_begin) {
-  const int64_t width = dst.columns();
-  for (size_t i = 0, count = 1; i < given_.size(); i += count) {
-    const int64_t row = given_[i].row - row_begin;
-    if (row < 0 || row >= dst.rows()) {
-      count = 1;
-      continue;
-    }
-    // Rows that follow one another, in the forward and in memory, go as one.
-    const int64_t rows_left = dst.rows() - row;
-    for (count = 1; i + count < given_.size() && std::cmp_less(count, rows_left); ++count) {
-      const GivenRow& next = given_[i + count];
-      const auto further = static_cast<int64_t>(count);
-      if (next.row - row_begin != row + further) break;
-      if (next.values != given_[i].values + further * width) break;
-    }
-    const auto rows = static_cast<int64_t>(count);
-    const int64_t bytes = rows * width * 4;
-    const void* const values = given_[i].values;
-    const TensorView place = dst.row_range(row, row + rows);
-    if (on_cuda(*stream_)) {
-      stream_->copy(place.data, as_cuda(*stream_).upload(values, bytes), bytes,
-                    CopyKind::kDeviceToDevice);
-    } else {
-      stream_->copy(place.data, values, bytes, CopyKind::kHostToDevice);
-    }
-  }
-}
-
-void InferenceModel::add_deep(const TensorView& dst, int64_t row_begin, int32_t layer) {
-  for (const GivenRow& given : given_) {
-    if (layer >= given.deep_count) continue;
-    const int64_t row = given.row - row_begin;
-    if (row < 0 || row >= dst.rows()) continue;
-    const TensorView place = dst.row_range(row, row + 1);
-    const TensorView values = TensorView::of(
-        const_cast<float*>(given.deep) + layer * given.deep_stride, DType::kF32, place.shape);
-    ops::add(*stream_, place, place, values);
-  }
-}
-
 TensorView InferenceModel::run_held(const Batch& batch, const Tensor& last, int64_t row_begin) {
   TensorView src;
   const size_t end = sizes_.layers.node_end(*architecture_);
@@ -121,8 +58,8 @@ TensorView InferenceModel::run_held(const Batch& batch, const Tensor& last, int6
     const Tensor& stream = node + 1 == end ? last : buffers_.stream[node % 2];
     const TensorView dst = stream.view().row_range(row_begin, row_begin + batch.token_count());
     run_block(node, batch, src, dst);
-    if (node == 0) put_given(dst, row_begin);
-    if (node > 0) add_deep(dst, row_begin, static_cast<int32_t>(node) - 1);
+    if (node == 0) put_given_rows(*stream_, given_, dst, row_begin);
+    if (node > 0) add_deep_rows(*stream_, given_, dst, row_begin, static_cast<int32_t>(node) - 1);
     src = dst;
   }
   return src;

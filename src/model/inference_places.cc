@@ -1,10 +1,7 @@
 // The places of a forward's rows: their index or, in sequences with images, what these give them.
-#include <algorithm>
 #include <utility>
 
-#include "base/check.h"
 #include "model/inference.h"
-#include "model/rope_table.h"
 
 namespace jige::model {
 namespace {
@@ -22,18 +19,9 @@ Status InferenceModel::turn_by_places(PairPlaces pairs) {
   };
   if (arena_.device().kind() != DeviceKind::kCpu) return refused("GPUs");
   if (beyond_ || !sizes_.layers.ends) return refused("layers on other machines");
-  const TurnedColumns turned = turned_columns(config());
-  if (config().latent.rank > 0 || turned.full == 0 || rope_columns(config()) != turned.full) {
-    return refused("models with several tables of them, or none,");
-  }
-  const bool known = std::ranges::all_of(pairs, [](uint8_t by) { return by < 3; });
-  if (std::ssize(pairs) != turned.full / 2 || !known) {
-    return fail(Code::kInvalidArgument,
-                "{} pairs of columns turn by time, rows and columns of images, and a head has {}",
-                pairs.size(), turned.full / 2);
-  }
-  host_angles_.reserve(static_cast<size_t>(sizes_.batch_tokens_max * turned.full));
-  pair_places_ = std::move(pairs);
+  JIGE_DO(PlaceAngles::check(config(), pairs));
+  place_angles_ = PlaceAngles(std::move(pairs));
+  host_angles_.reserve(static_cast<size_t>(sizes_.batch_tokens_max * place_angles_.columns()));
   return {};
 }
 
@@ -45,18 +33,6 @@ Status InferenceModel::check_places(const InferenceBatch& batch) const {
   if (batch.places.size() == batch.sequences.size()) return {};
   return fail(Code::kInvalidArgument, "places of {} sequences, of {}", batch.places.size(),
               batch.sequences.size());
-}
-
-void InferenceModel::add_angles(const TokenPlace& place) {
-  const TensorView& table = weights_->block(0).rope_table;
-  const auto half = static_cast<int64_t>(pair_places_.size());
-  const float* rows[3] = {};
-  for (size_t i = 0; i < place.size(); ++i) {
-    rows[i] = table.row_range(place[i], place[i] + 1).as<float>();
-  }
-  for (int64_t i = 0; i < 2 * half; ++i) {
-    host_angles_.push_back(rows[pair_places_[static_cast<size_t>(i % half)]][i]);
-  }
 }
 
 void InferenceModel::put_positions(const InferenceBatch& batch) {
@@ -77,13 +53,15 @@ void InferenceModel::put_positions(const InferenceBatch& batch) {
     }
   }
   if (one_each) return;
+  const int64_t columns = place_angles_.columns();
+  host_angles_.resize(places.size() * static_cast<size_t>(columns));
   for (size_t row = 0; row < places.size(); ++row) {
     host_positions_[row] = static_cast<int32_t>(row);
-    add_angles(places[row]);
+    place_angles_.write(weights_->block(0).rope_table, places[row],
+                        host_angles_.data() + static_cast<int64_t>(row) * columns);
   }
-  const auto rows = static_cast<int64_t>(places.size());
-  batch_.angles = TensorView::of(host_angles_.data(), DType::kF32,
-                                 Shape{rows, std::ssize(host_angles_) / rows});
+  batch_.angles =
+      TensorView::of(host_angles_.data(), DType::kF32, Shape{std::ssize(places), columns});
 }
 
 }  // namespace jige::model

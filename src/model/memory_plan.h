@@ -56,8 +56,10 @@ struct TrainingMemory {
   int64_t moments_bytes = 0;  // two tensors for every trainable parameter, or a rank's share
   int64_t masters_bytes = 0;  // of a rank's share, apart from the values
   TrainingBuffers buffers;
+  int64_t images_bytes = 0;  // of what reads images, where the data has any; not of this plan
   int64_t total_bytes() const {
-    return weights.total_bytes() + moments_bytes + masters_bytes + buffers.total_bytes();
+    return weights.total_bytes() + moments_bytes + masters_bytes + buffers.total_bytes() +
+           images_bytes;
   }
 };
 TrainingMemory training_memory(const Architecture& architecture, const WeightsOptions& options,

@@ -18,6 +18,7 @@
 #include "formats/lora_config.h"
 #include "formats/tensor_folder.h"
 #include "model/adapter_tensors.h"
+#include "model/beside_images.h"
 #include "model/cancellable_source.h"
 #include "model/load_buffer.h"
 #include "model/tensor_convert.h"
@@ -199,13 +200,16 @@ Status save_model(const std::string& folder, const Masters& masters, const NodeS
                 "{}: these weights are not whole f32 masters; save and merge the adapter instead",
                 folder);
   }
-  std::vector<formats::TensorSource> sources;
-  for (formats::TensorSource& source : sources_of(masters, streams, options.dtype)) {
-    sources.push_back(cancellable(std::move(source), options.cancelled));
+  JIGE_TRY(const auto images, BesideImages::open(options.image_folder));
+  std::vector<formats::TensorSource> sources = sources_of(masters, streams, options.dtype);
+  const bool beside_images = images && images->join(sources);
+  for (formats::TensorSource& source : sources) {
+    source = cancellable(std::move(source), options.cancelled);
   }
   JIGE_DO(make_folders(folder));
   JIGE_DO(
       formats::write_tensor_folder(folder, sources, {.shard_bytes_max = options.shard_bytes_max}));
+  if (beside_images) return write_json(folder + "/config.json", images->config(options.dtype));
   formats::ModelConfig config = masters.architecture.config();
   config.stored_dtype = options.dtype;
   return write_json(folder + "/config.json", formats::to_hf_config(config));

@@ -1,6 +1,7 @@
 // Weights -> Hugging Face folders: a whole model, an adapter, or a base folder with an adapter
 // merged into it.
 //
+// Of a model that reads images, what reads them goes along unchanged.
 // Only weights and their configuration are written (config.json, or adapter_config.json); tokenizer
 // files are the caller's to copy. Nothing good is replaced before the new weights are complete on
 // disk (formats/tensor_folder.h).
@@ -22,6 +23,10 @@ struct SaveOptions {
   DType dtype = DType::kF32;  // f32, bf16 or f16
   uint64_t shard_bytes_max = 5'000'000'000;
   const std::atomic<bool>* cancelled = nullptr;  // looked at before every tensor
+  // The model that the weights were begun from: where it reads images, what is written does, too,
+  // as far as its folder has the language model's tensors in the form that they are written in
+  // (beside_images.h). Of a merge it is the base.
+  std::string image_folder = {};
 };
 
 // What is saved: a model's description and the f32 values of what is trained, in graph order, in

@@ -83,7 +83,7 @@ struct SequenceSpan {
   // that has types (model/embedding.h); not read by attention.
   int32_t second_begin = kFirstTypeAlone;
   // Its rows see one another: each those behind it, too. Who has text around such rows gives spans
-  // of either. REQUIRES: attention_cached() on a CPU.
+  // of either. REQUIRES: attention_cached(), or attention_forward() with key_begins, on a CPU.
   bool mutual = false;
 };
 
@@ -95,8 +95,9 @@ struct AttentionForward {
   TensorView lse;  // [T, H] f32: log of the sum of exponentials, for backward; or empty
   std::vector<SequenceSpan> sequences;
   AttentionShape shape;
-  // Of sequences that are divided (SequencePiece): the row of k and v of each one's first token;
-  // rows of k and v need not be as many as those of q then. Empty: where its rows of q begin.
+  // Of sequences that are divided (SequencePiece), and of spans of which some see one another: the
+  // row of k and v of the first token of each one's sequence; rows of k and v need not be as many
+  // as those of q then. Empty: where its rows of q begin.
   std::vector<int32_t> key_begins = {};
 };
 void attention_forward(Stream& stream, const AttentionForward& args);
@@ -123,6 +124,12 @@ struct AttentionBackward {
   TensorView q, k, v, dst, lse;  // as in forward
   std::vector<SequenceSpan> sequences;
   AttentionShape shape;
+  // Of the rows of sequences, runs that see one another. REQUIRES: a stream of a CPU.
+  struct MutualRun {
+    int32_t row_begin = 0;
+    int32_t row_count = 0;
+  };
+  std::vector<MutualRun> mutual = {};
 };
 void attention_backward(Stream& stream, const AttentionBackward& args);
 

@@ -135,6 +135,51 @@ void run_one(const AttentionBackward& args, const Work& work, CpuDevice& device,
   }
 }
 
+// Of a run of rows that see one another, for a key/value head: some of its rows or keys.
+struct AheadWork {
+  AttentionBackward::MutualRun run;
+  int32_t kv_head = 0;
+  bool keys = false;
+  int32_t begin = 0;
+  int32_t count = 0;
+};
+
+std::vector<AheadWork> ahead_works(const AttentionBackward& args) {
+  constexpr int32_t kPiece = 16;  // of rows or keys
+  const int64_t heads = args.shape.head_count / args.shape.kv_head_count;
+  std::vector<AheadWork> works;
+  for (const auto& run : args.mutual) {
+    for (int32_t head = 0; head < args.shape.kv_head_count; ++head) {
+      const auto add = [&](bool keys, int32_t count) {
+        for (int32_t begin = 0; begin < count; begin += kPiece) {
+          works.push_back({run, head, keys, begin, std::min(kPiece, count - begin)});
+        }
+      };
+      add(false, static_cast<int32_t>(run.row_count * heads));
+      add(true, run.row_count);
+    }
+  }
+  return works;
+}
+
+void run_ahead(const AttentionBackward& args, const AheadWork& work) {
+  cpu::AttentionGradients gradients =
+      attention_gradients(args, work.kv_head, work.run.row_begin, work.run.row_begin);
+  gradients.length = work.run.row_count;
+  work.keys ? cpu::attention_backward_ahead_keys(gradients, work.begin, work.count)
+            : cpu::attention_backward_ahead_queries(gradients, work.begin, work.count);
+}
+
+void check_mutual(const AttentionBackward& args, int64_t rows) {
+  int64_t least = 0;
+  for (const auto& run : args.mutual) {
+    JIGE_CHECK(run.row_begin >= least && run.row_count > 0 &&
+                   int64_t{run.row_begin} + run.row_count <= rows,
+               "rows {} + {} of {} see one another", run.row_begin, run.row_count, rows);
+    least = int64_t{run.row_begin} + run.row_count;
+  }
+}
+
 }  // namespace
 
 int64_t attention_scratch_bytes(const AttentionShape& shape, int64_t length_max) {
@@ -169,7 +214,11 @@ void attention_backward(Stream& stream, const AttentionBackward& args) {
     JIGE_CHECK(sequence.context_count == 0, "{} tokens of context in training",
                sequence.context_count);
   }
-  if (on_cuda(stream)) return attention_backward_on_gpu(stream, args);
+  check_mutual(args, rows);
+  if (on_cuda(stream)) {
+    JIGE_CHECK(args.mutual.empty(), "rows that see one another on a GPU");
+    return attention_backward_on_gpu(stream, args);
+  }
   CpuStream& cpu_stream = as_cpu(stream);
   CpuDevice* device = &cpu_stream.cpu();
   cpu_stream.submit([args, device] {
@@ -178,6 +227,9 @@ void attention_backward(Stream& stream, const AttentionBackward& args) {
                        [&](int64_t i, int worker) {
                          run_one(args, works[static_cast<size_t>(i)], *device, worker);
                        });
+    const std::vector<AheadWork> ahead = ahead_works(args);
+    run_attention_work(device->team(), static_cast<int64_t>(ahead.size()),
+                       [&](int64_t i, int) { run_ahead(args, ahead[static_cast<size_t>(i)]); });
   });
 }
 

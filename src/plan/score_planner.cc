@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "plan/token_runs.h"
 
 namespace jige::plan {
 namespace {
@@ -42,8 +43,12 @@ bool ScorePlanner::next(std::span<const ScoreText> texts, ScoreForward& forward)
     const auto room = options_.rows_max - static_cast<int32_t>(forward.tokens.size());
     if (room == 0) break;
     if (!parent_complete(id)) continue;
+    const std::span<const TokenRun> runs = texts[static_cast<size_t>(node(id).text)].runs;
+    const int32_t count =
+        uncut_count(runs, at(id).done, std::min(room, node(id).rows_end - at(id).done));
+    if (count == 0) continue;
     if (at(id).done == node(id).begin) start(id, forward);
-    add_rows(texts, id, std::min(room, node(id).rows_end - at(id).done), forward);
+    add_rows(texts, id, count, forward);
   }
   // Completed behind the loop: children of what is run here wait for the next forward.
   const std::vector<int32_t> before = open_;
@@ -166,7 +171,8 @@ void ScorePlanner::add_rows(std::span<const ScoreText> texts, int32_t id, int32_
                             ScoreForward& forward) {
   NodeState& state = at(id);
   const std::span<const int32_t> tokens = texts[static_cast<size_t>(node(id).text)].tokens;
-  ScorePiece piece{.row_begin = static_cast<int32_t>(forward.tokens.size()),
+  ScorePiece piece{.text = node(id).text,
+                   .row_begin = static_cast<int32_t>(forward.tokens.size()),
                    .row_count = count,
                    .context_count = state.done,
                    .blocks = table_of(id),

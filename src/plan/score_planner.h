@@ -20,6 +20,7 @@
 //             (3) while texts are left next() gives rows, if each fits the cache by itself and no
 //                 path has as many forks as there are states
 //             (4) forwards run in their order, the copies of each first and in theirs
+//             (5) a run of tokens that see one another is in one forward
 // Threads: none; one caller. A pure state machine: the same job gives the same forwards.
 #pragma once
 
@@ -41,6 +42,7 @@ struct ScorePlanOptions {
 
 // Rows of one node, behind what is before them.
 struct ScorePiece {
+  int32_t text = 0;  // one that has these rows, and what is before them
   int32_t row_begin = 0;
   int32_t row_count = 0;
   int32_t context_count = 0;
@@ -66,7 +68,8 @@ struct ScoreForward {
 
 class ScorePlanner {
  public:
-  // The trie must outlive the planner. REQUIRES: rows_max > 0, a pool that holds the rows of each
+  // The trie must outlive the planner. REQUIRES: rows_max > 0 and as many as a
+  // run of tokens that see one another, a pool that holds the rows of each
   // text by itself; of a trie with states, forks_max < state_count.
   ScorePlanner(const ScoreTrie& trie, const ScorePlanOptions& options);
 

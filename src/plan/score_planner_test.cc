@@ -329,6 +329,47 @@ TEST(ScorePlanner, EndsTextsNearlyInTheirOrder) {
   EXPECT_EQ(done.size(), job.texts.size());
 }
 
+// Rows of an image that see one another are in one forward, whatever else is.
+TEST(ScorePlanner, CutsNoRunOfTokensThatSeeOneAnother) {
+  std::vector<std::vector<int32_t>> tokens(3);
+  const std::vector<TokenRun> runs = {{4, 13}, {15, 24}};
+  for (int32_t text = 0; text < 3; ++text) {
+    for (int32_t i = 0; i < 30; ++i) {  // the third has another second image
+      tokens[static_cast<size_t>(text)].push_back(
+          i >= 26 || (text == 2 && i >= 15) ? 100 * (text + 1) + i : i);
+    }
+  }
+  std::vector<ScoreText> texts;
+  for (const auto& one : tokens) texts.push_back({.tokens = one, .first = 26, .runs = runs});
+  for (const int32_t rows_max : {9, 10, 12, 17, 40}) {
+    SCOPED_TRACE(rows_max);
+    const ScoreTrie trie = ScoreTrie::build(texts);
+    ScorePlanner planner(trie,
+                         {.rows_max = rows_max, .pool = {.block_count = 20, .block_tokens = 4}});
+    ScoreForward forward;
+    size_t done = 0;
+    int64_t rows = 0;
+    while (planner.next(texts, forward)) {
+      for (const ScorePiece& piece : forward.pieces) {
+        for (const TokenRun& run : runs) {
+          for (const int32_t cut : {piece.context_count, piece.context_count + piece.row_count}) {
+            EXPECT_FALSE(run.begin < cut && cut < run.end) << cut;
+          }
+        }
+        const auto& own = tokens[static_cast<size_t>(piece.text)];
+        for (int32_t i = 0; i < piece.row_count; ++i) {
+          EXPECT_EQ(forward.tokens[static_cast<size_t>(piece.row_begin + i)],
+                    own[static_cast<size_t>(piece.context_count + i)]);
+        }
+        rows += piece.row_count;
+      }
+      done += forward.texts_done.size();
+    }
+    EXPECT_EQ(done, 3u);
+    EXPECT_EQ(rows, trie.row_count());
+  }
+}
+
 TEST(ScorePlanner, HasNothingToDoWithoutTexts) {
   const ScoreTrie trie = ScoreTrie::build({});
   ScorePlanner planner(trie, {.pool = {.block_count = 1}});

@@ -15,12 +15,16 @@
 #include <span>
 #include <vector>
 
+#include "plan/token_runs.h"
+
 namespace jige::plan {
 
-// Tokens from `first` on are to be scored. REQUIRES: 1 <= first < tokens.size().
+// Tokens from `first` on are to be scored. Runs of those before it may see one another; texts that
+// have one token of a run have all of it. REQUIRES: 1 <= first < tokens.size().
 struct ScoreText {
   std::span<const int32_t> tokens;
   int32_t first = 1;
+  std::span<const TokenRun> runs = {};
 };
 
 struct ScoreNode {

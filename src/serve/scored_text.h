@@ -11,14 +11,17 @@
 #include <vector>
 
 #include "base/result.h"
+#include "serve/given_rows.h"
 #include "text/tokenizer.h"
 
 namespace jige::serve {
 
-// Tokens from `first` on are scored, each given those before it.
+// Tokens from `first` on are scored, each given those before it, among which may be rows that are
+// given (given_rows.h).
 struct ScoredText {
   std::vector<int32_t> tokens;
   size_t first = 1;
+  std::vector<GivenRowsRef> given = {};
 };
 
 // A text's tokens, and the natural logarithms of the probabilities of the last ones: of all but the

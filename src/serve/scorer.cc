@@ -32,7 +32,9 @@ int64_t Scorer::context_max() const {
   return std::min(model_.context_max(), model_.sizes().kv_block_count * ops::kKvBlockTokens);
 }
 
-Status Scorer::check(std::span<const int32_t> tokens, size_t first) const {
+Status Scorer::check(const ScoredText& text) const {
+  const std::vector<int32_t>& tokens = text.tokens;
+  const size_t first = text.first;
   if (tokens.size() < 2) {
     return fail(Code::kInvalidArgument, "{} token(s) have no probability; give at least two",
                 tokens.size());
@@ -47,18 +49,29 @@ Status Scorer::check(std::span<const int32_t> tokens, size_t first) const {
                 "the text has {} tokens and the context holds {}; shorten it{}", tokens.size(),
                 context_max(), context_hint(context_max(), model_.config().context_max));
   }
-  for (const int32_t token : tokens) {
-    JIGE_DO(model::check_range("a token id", token, 0, model_.config().vocab_size - 1));
+  const GivenTable table(text.given, tokens);
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (i < first && table.has(tokens[i])) continue;
+    JIGE_DO(model::check_range("a token id", tokens[i], 0, model_.config().vocab_size - 1));
   }
-  return {};
+  JIGE_DO(table.check({.vocab_size = model_.config().vocab_size,
+                       .width = model_.config().hidden_size,
+                       .turns_by_places = model_.turns_by_places(),
+                       .layer_count = model_.config().layer_count}));
+  return table.check_mutual(tokens, model_.sizes().batch_tokens_max);
 }
 
 Status Scorer::score_all(std::span<const ScoredText> texts, const DoneCallback& done,
                          const std::atomic<bool>* cancelled) {
   std::vector<plan::ScoreText> planned;
+  std::vector<GivenTable> tables;
+  std::vector<std::vector<plan::TokenRun>> runs;
   for (const ScoredText& text : texts) {
-    JIGE_DO(check(text.tokens, text.first));
-    planned.push_back({.tokens = text.tokens, .first = static_cast<int32_t>(text.first)});
+    JIGE_DO(check(text));
+    tables.emplace_back(text.given, text.tokens);
+    runs.push_back(tables.back().mutual_runs(text.tokens));
+    planned.push_back(
+        {.tokens = text.tokens, .first = static_cast<int32_t>(text.first), .runs = runs.back()});
   }
   const model::InferenceSizes& sizes = model_.sizes();
   const auto states = static_cast<int32_t>(sizes.state_count);
@@ -73,7 +86,7 @@ Status Scorer::score_all(std::span<const ScoredText> texts, const DoneCallback& 
   plan::ScoreForward forward;
   while (planner.next(planned, forward)) {
     if (cancelled && cancelled->load()) return fail(Code::kCancelled, "by a signal");
-    JIGE_DO(run(forward, by_slot));
+    JIGE_DO(run(forward, tables, by_slot));
     for (const int32_t text : forward.texts_done) {
       const auto index = static_cast<size_t>(text);
       JIGE_DO(done(index, finite_logprobs(trie.values_of(text, by_slot), texts[index].first)));
@@ -82,7 +95,8 @@ Status Scorer::score_all(std::span<const ScoredText> texts, const DoneCallback& 
   return {};
 }
 
-Status Scorer::run(const plan::ScoreForward& forward, std::vector<float>& by_slot) {
+Status Scorer::run(const plan::ScoreForward& forward, std::span<const GivenTable> tables,
+                   std::vector<float>& by_slot) {
   for (const plan::BlockCopy& copy : forward.copies) {
     JIGE_DO(model_.copy_block(copy.src, copy.dst));
   }
@@ -90,7 +104,17 @@ Status Scorer::run(const plan::ScoreForward& forward, std::vector<float>& by_slo
     JIGE_DO(model_.copy_state(copy.src, copy.dst));
   }
   std::vector<ops::SequenceSpan> sequences;
+  std::vector<int32_t> tokens = forward.tokens;
+  PlacedRows placed;
+  std::vector<const model::ImagePlaces*> places;
+  bool any_places = false;
   for (const plan::ScorePiece& piece : forward.pieces) {
+    const GivenTable& table = tables[static_cast<size_t>(piece.text)];
+    table.place(std::span(tokens).subspan(static_cast<size_t>(piece.row_begin),
+                                          static_cast<size_t>(piece.row_count)),
+                piece.row_begin, placed);
+    places.push_back(table.places());
+    any_places = any_places || places.back();
     sequences.push_back({.row_begin = piece.row_begin,
                          .row_count = piece.row_count,
                          .context_count = piece.context_count,
@@ -102,10 +126,14 @@ Status Scorer::run(const plan::ScoreForward& forward, std::vector<float>& by_slo
   for (const plan::ScoredToken& scored : forward.scored) {
     targets.push_back({.row = scored.row, .token = scored.token});
   }
-  JIGE_TRY(const std::span<const float> losses, model_.losses({.tokens = forward.tokens,
+  if (!any_places) places.clear();
+  JIGE_TRY(const std::span<const float> losses, model_.losses({.tokens = tokens,
                                                                .sequences = sequences,
                                                                .logit_rows = {},
-                                                               .adapters = adapters},
+                                                               .adapters = adapters,
+                                                               .given = placed.given,
+                                                               .mutual = placed.mutual,
+                                                               .places = places},
                                                               targets));
   for (size_t i = 0; i < losses.size(); ++i) {
     by_slot[static_cast<size_t>(forward.scored[i].slot)] = -losses[i];

@@ -40,8 +40,8 @@ class Scorer {
   explicit Scorer(model::InferenceModel& model, int32_t adapter = model::kNoAdapter);
 
   // Fails with kInvalidArgument on fewer than two tokens, more than the context holds, `first` not
-  // in 1 … size - 1, or ids out of range.
-  Status check(std::span<const int32_t> tokens, size_t first) const;
+  // in 1 … size - 1, ids out of range, or rows that are none of the model's.
+  Status check(const ScoredText& text) const;
 
   // Called once for each text, with the log-probabilities of its tokens from `first` on, as soon as
   // they are there: nearly in the order of the texts. kCorrupt where they are no numbers.
@@ -60,7 +60,9 @@ class Scorer {
 
  private:
   int64_t context_max() const;
-  Status run(const plan::ScoreForward& forward, std::vector<float>& by_slot);
+  // Tables of texts without given rows are empty.
+  Status run(const plan::ScoreForward& forward, std::span<const GivenTable> tables,
+             std::vector<float>& by_slot);
 
   model::InferenceModel& model_;
   const int32_t adapter_;

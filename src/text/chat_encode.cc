@@ -251,7 +251,8 @@ Result<ChatReply> encode_chat_reply(const Tokenizer& tokenizer, const ChatTempla
   JIGE_TRY(const std::string prompt, chat.render(prepared.messages, prepared.options));
   const std::string space = space_before_reply(chat, prepared, prompt);
   const auto encode = [&](const std::string& rendered) {
-    const Unmarked text = remove_marks({.text = rendered, .generated = {}});
+    Unmarked text = remove_marks({.text = rendered, .generated = {}});
+    put_image_text(options.image, text.text, text.guards);
     return tokenizer.encode(text.text, {.add_special = false, .guards = text.guards});
   };
   JIGE_TRY(std::vector<int32_t> ids, encode(prompt));
@@ -275,14 +276,16 @@ Result<ChatEncoding> encode_chat_answers(const Tokenizer& tokenizer, const ChatT
                                          const Json& messages, const ChatOptions& options) {
   const Prepared prepared(tokenizer, chat, messages, options);
   JIGE_TRY(const ChatRender render, render_answers(chat, prepared.messages, prepared.options));
-  const Unmarked text = remove_marks(render);
-  std::vector<size_t> places;
-  for (const ChatSpan& span : text.spans) places.insert(places.end(), {span.begin, span.end});
-  std::sort(places.begin(), places.end());  // blocks may nest
+  Unmarked text = remove_marks(render);
+  std::vector<size_t> borders;
+  for (const ChatSpan& span : text.spans) borders.insert(borders.end(), {span.begin, span.end});
+  std::sort(borders.begin(), borders.end());  // blocks may nest
+  std::vector<size_t> places = borders;
+  put_image_text(options.image, text.text, text.guards, &places);
   JIGE_TRY(PlacedIds placed, tokenizer.core().encode_places(
                                  text.text, {.add_special = false, .guards = text.guards}, places));
-  const auto ids_before = [&](size_t place) {
-    const auto at = std::lower_bound(places.begin(), places.end(), place) - places.begin();
+  const auto ids_before = [&](size_t border) {
+    const auto at = std::lower_bound(borders.begin(), borders.end(), border) - borders.begin();
     return placed.before[static_cast<size_t>(at)];
   };
   ChatEncoding encoding;

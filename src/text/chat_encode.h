@@ -35,8 +35,7 @@ struct ChatEncoding {
 };
 
 // Ids of the rendered conversation, no special tokens added beyond the template's own. Texts of
-// images stand where the template writes their token; so, too, in encode_chat_continued, but not in
-// the others, whose conversations have no images.
+// images stand where the template writes their token, here and in the others.
 // bos_token and eos_token of `options` are filled from the tokenizer where they are empty.
 Result<std::vector<int32_t>> encode_chat(const Tokenizer& tokenizer, const ChatTemplate& chat,
                                          const Json& messages, const ChatOptions& options);

@@ -21,7 +21,8 @@ struct ImageText {
 
 // Puts the image's text in place of its token, wherever that stands and no guard covers it, as a
 // token that a person spelled out does (chat_encode.h). `guards` are those of EncodeOptions, and
-// move with the text behind them.
-void put_image_text(const ImageText& image, std::string& text, std::vector<size_t>& guards);
+// move with the text behind them; so do other places, where there are any, ascending.
+void put_image_text(const ImageText& image, std::string& text, std::vector<size_t>& guards,
+                    std::vector<size_t>* places = nullptr);
 
 }  // namespace jige::text

@@ -24,6 +24,15 @@ TEST(ImageText, StandsWhereItsTokenStood) {
   EXPECT_EQ(put("a<i><i>b").text, "a\n[<i>]\n\n[<i>]\nb");
 }
 
+TEST(ImageText, MovesPlacesWithTheTextAroundIt) {
+  std::string text = "a<i>b<i>c";
+  std::vector<size_t> guards;
+  std::vector<size_t> places = {0, 1, 1, 2, 4, 5, 8, 9};  // of which one is inside of a token
+  put_image_text({.token = "<i>", .text = "\n[<i>]\n"}, text, guards, &places);
+  EXPECT_EQ(text, "a\n[<i>]\nb\n[<i>]\nc");
+  EXPECT_THAT(places, ElementsAre(0, 1, 1, 8, 8, 9, 16, 17));
+}
+
 TEST(ImageText, LeavesTokensThatAreGuarded) {
   // "a<i>b<i>c", the first one spelled out: nothing may span its first letter.
   const Put first = put("a<i>b<i>c", {1, 2, 3, 4});

@@ -30,6 +30,8 @@ void BatchLoader::load(Stream& stream, const BatchRoom& room, const HostBatch& h
     row += rows;
   }
   JIGE_CHECK(row == count, "sequences cover {} of {} rows", row, count);
+  batch.angles = host.angles;
+  model::seen_spans(batch.sequences, host.mutual, batch.seen);
   stream.synchronize();
 }
 

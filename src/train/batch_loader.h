@@ -1,5 +1,6 @@
 // A micro-batch on its way from host memory to a device: ids, positions, targets and weights into
-// room that the device has for them, and its losses back.
+// room that the device has for them, and its losses back. Angles of rows, which CPUs alone know,
+// stay where they are.
 //
 // Both executors load through it, so that what a block sees is the same on one device and on many.
 // Threads: one thread at a time.

@@ -168,6 +168,19 @@ Result<std::string> find_base(const CheckpointExportOptions& options, const Desc
                                "export the adapter alone with --adapter"});
 }
 
+// Of a run that trains all weights of a model that reads images: the folder of what does; empty
+// where its model reads text alone.
+Result<std::string> find_image_folder(const CheckpointExportOptions& options,
+                                      const Described& described) {
+  const std::string folder =
+      options.base_folder.empty() ? described.origin.image_folder : options.base_folder;
+  if (folder.empty() || exists(folder)) return folder;
+  return fail(Code::kNotFound,
+              "{}: the model that the run began from, {}, which has what reads images, is not "
+              "there any more; name its folder with --base",
+              options.run_folder, folder);
+}
+
 Status check_target(const CheckpointExportOptions& options, const std::string& folder) {
   if (!exists(folder)) return {};
   if (options.replace) return formats::check_replaceable(folder);
@@ -195,14 +208,17 @@ Status write_folder(const CheckpointExportOptions& options, const CheckpointRead
                 "together",
                 tokenizer_folder, tokenizer.vocab_size(), vocab_size);
   }
-  const ExportOptions model_options{.folder = target.folder,
-                                    .tokenizer_folder = tokenizer_folder,
-                                    .dtype = target.dtype,
-                                    .cancelled = options.cancelled};
+  ExportOptions model_options{.folder = target.folder,
+                              .tokenizer_folder = tokenizer_folder,
+                              .image_folder = {},
+                              .dtype = target.dtype,
+                              .cancelled = options.cancelled};
   if (!described.architecture->lora()) {
+    JIGE_TRY(model_options.image_folder, find_image_folder(options, described));
     return export_model(masters, tokenizer.special(), *stream, model_options);
   }
   JIGE_TRY(const std::string base, find_base(options, described));
+  model_options.image_folder = base;
   // Never committed, so it goes when the merged model is there.
   JIGE_TRY(const auto staged, formats::StagedFolder::create(target.folder + "-adapter"));
   JIGE_DO(model::save_adapter(staged.path(), masters, *stream, base));

@@ -28,7 +28,8 @@ struct CheckpointExportOptions {
   bool adapter = false;          // of a run with LoRA: the adapter alone, not merged into its base
   bool replace = false;          // an earlier folder of Jige's; never one with other files
   std::string tokenizer_folder;  // empty: the run's own
-  std::string base_folder;       // of a run with LoRA; empty: the one it was started from
+  // Of a run with LoRA, or of a model that reads images; empty: the one it was started from.
+  std::string base_folder;
   const std::atomic<bool>* cancelled = nullptr;  // looked at before every tensor of a model
 };
 

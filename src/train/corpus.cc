@@ -15,12 +15,34 @@ void Corpus::add(formats::TokenFile tokens, std::vector<int64_t> ends, Documents
              ends.size());
   const int64_t count = tokens.count();
   document_count_ += static_cast<int64_t>(ends.size());
-  parts_.push_back(Part{std::move(tokens), std::move(ends), token_count_, of});
+  parts_.push_back(Part{std::move(tokens), std::move(ends), token_count_, of, {}, {}});
   token_count_ += count;
 }
 
+void Corpus::add(formats::TokenFile tokens, std::vector<int64_t> ends,
+                 std::vector<CorpusImage> images, const std::string& path) {
+  add(std::move(tokens), std::move(ends));
+  parts_.back().images = std::move(images);
+  parts_.back().path = path;
+}
+
 int64_t Corpus::index_bytes() const {
-  return document_count_ * static_cast<int64_t>(sizeof(int64_t));
+  int64_t bytes = document_count_ * static_cast<int64_t>(sizeof(int64_t));
+  for (const Part& part : parts_) bytes += image_index_bytes(part.images);
+  return bytes;
+}
+
+bool Corpus::has_images() const {
+  return std::ranges::any_of(parts_, [](const Part& part) { return !part.images.empty(); });
+}
+
+Corpus::PartImages Corpus::images_at(int64_t begin, int64_t count) const {
+  const Part& part = part_at(begin);
+  const auto first =
+      std::ranges::lower_bound(part.images, begin - part.begin, {}, &CorpusImage::token);
+  const auto end =
+      std::ranges::lower_bound(part.images, begin - part.begin + count, {}, &CorpusImage::token);
+  return {.part = &part, .images = {first, end}};
 }
 
 const Corpus::Part& Corpus::part_at(int64_t position) const {

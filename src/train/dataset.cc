@@ -36,24 +36,31 @@ class Loader {
   Status add_text(const std::string& path, Corpus& corpus) {
     TokenizeOptions options{.cache_folder = options_.data.cache_folder,
                             .tokenizer_folder = options_.tokenizer_folder,
+                            .image_folder = options_.image_folder,
                             .records = {.split = options_.data.split,
                                         .separator = options_.data.separator,
                                         .skip_bad = options_.data.skip_bad},
                             .encoder = {.text_field = options_.data.text_field,
                                         .append_eos = options_.data.append_eos,
-                                        .pair_context = options_.pairs ? options_.context : 0}};
+                                        .pair_context = options_.pairs ? options_.context : 0,
+                                        .images = options_.images,
+                                        .no_images = options_.no_images}};
     if (options_.progress) {
       options.progress = [&](int64_t done, int64_t total) {
         return options_.progress({.file = path, .done_bytes = done, .total_bytes = total});
       };
     }
-    JIGE_TRY(const TokenizedFile copy, tokenize_file(path, tokenizer_, options, team_));
+    JIGE_TRY(TokenizedFile copy, tokenize_file(path, tokenizer_, options, team_));
     skipped_count_ += copy.skipped_count;
     keys_.push_back(copy.key);
     JIGE_TRY(auto file, formats::TokenFile::open(copy.path, {.vocab_size = options_.vocab_size}));
     JIGE_TRY(auto ends, read_document_ends(file, -1));
     if (options_.pairs && ends.size() % 2 != 0) {
       return fail(Code::kCorrupt, "{}: half a pair; remove it to have it made anew", copy.path);
+    }
+    if (!copy.images.empty()) {
+      corpus.add(std::move(file), std::move(ends), std::move(copy.images), copy.path);
+      return {};
     }
     corpus.add(std::move(file), std::move(ends),
                options_.pairs ? DocumentsOf::kPairs : DocumentsOf::kThemselves);

@@ -14,6 +14,7 @@
 #include "base/threads.h"
 #include "text/tokenizer.h"
 #include "train/corpus.h"
+#include "train/image_encoder.h"
 #include "train/options.h"
 #include "train/prompts.h"
 #include "train/sequences.h"
@@ -34,6 +35,11 @@ struct DatasetOptions {
   int64_t context = 0;
   uint64_t seed = 0;
   bool pairs = false;  // of answers (preference_encoder.h), in JSONL files
+  // How images of messages become tokens, with the folder of the model that reads them; or why they
+  // do not.
+  std::optional<ImageEncoding> images = {};
+  std::string image_folder = {};
+  std::string no_images = {};
   std::function<bool(const DataProgress&)> progress;  // returns whether to go on; may be empty
 };
 
@@ -52,6 +58,7 @@ struct Dataset {
   const Corpus& held_out_corpus() const {
     return eval_corpus.parts().empty() ? corpus : eval_corpus;
   }
+  bool has_images() const { return corpus.has_images() || eval_corpus.has_images(); }
   // Tokens that are read in one epoch, and those of them that are learned.
   int64_t input_count() const;
   int64_t learned_count() const;

@@ -2,11 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "base/json.h"
-#include "text/chat_content.h"
 #include "text/chat_encode.h"
 #include "train/option_flags.h"
 #include "train/preference_encoder.h"
@@ -16,29 +16,6 @@ namespace jige::train {
 namespace {
 
 constexpr text::EncodeOptions kPlain = {.add_special = false, .allow_special = false};
-
-// The messages with a text as every content.
-Result<Json> read_messages(const Json& given, const std::string& where) {
-  Json messages = given;
-  if (!messages.is_array() || messages.empty()) {
-    return fail(Code::kInvalidArgument,
-                "{}: field \"messages\" must be a list of {{\"role\", \"content\"}}", where);
-  }
-  for (size_t i = 0; i < messages.size(); ++i) {
-    if (!messages[i].is_object()) {
-      return fail(Code::kInvalidArgument, "{}: messages[{}] is not an object", where, i);
-    }
-    const std::string place = fmt::format("{}: messages[{}]", where, i);
-    JIGE_DO(get_string(messages[i], "role", place));
-    const auto content = messages[i].find("content");
-    const bool there = content != messages[i].end() && !content->is_null();
-    // A message of tool calls may have no content; the template decides.
-    if (!there && messages[i].contains("tool_calls")) continue;
-    if (!there) JIGE_DO(get_string(messages[i], "content", place));
-    JIGE_TRY(*content, text::chat_content_text(*content, place));
-  }
-  return messages;
-}
 
 // Beside what a template could not do: the first message without a content.
 std::string silent_message(const Json& messages) {
@@ -75,7 +52,9 @@ Result<DocumentEncoder> DocumentEncoder::create(const text::Tokenizer& tokenizer
 
 Result<EncodedPart> DocumentEncoder::encode(const Record& record, const std::string& file) const {
   const std::string where = fmt::format("{}:{}", file, record.line);
-  if (record.json) return encode_json(record, where);
+  if (record.json) {
+    return encode_json(record, where, std::filesystem::path(file).parent_path().string());
+  }
   auto part = encode_text(record);
   if (!part) return with_context(std::move(part.error()), "{}", where);
   return part;
@@ -95,15 +74,15 @@ Result<EncodedPart> DocumentEncoder::encode_text(const Record& record) const {
   return part;
 }
 
-Result<EncodedPart> DocumentEncoder::encode_json(const Record& record,
-                                                 const std::string& where) const {
+Result<EncodedPart> DocumentEncoder::encode_json(const Record& record, const std::string& where,
+                                                 const std::string& folder) const {
   JIGE_TRY(const Json object, read_json_record(record.text, where));
   if (options_.pair_context > 0) return encode_pair(*this, object, options_.pair_context, where);
-  return encode_object(object, where);
+  return encode_object(object, where, folder);
 }
 
-Result<EncodedPart> DocumentEncoder::encode_object(const Json& object,
-                                                   const std::string& where) const {
+Result<EncodedPart> DocumentEncoder::encode_object(const Json& object, const std::string& where,
+                                                   const std::string& folder) const {
   if (object.contains("chosen") && object.contains("rejected")) {
     return fail(Code::kInvalidArgument,
                 "{}: is a pair of answers, \"chosen\" and \"rejected\"; add {} to learn from pairs",
@@ -112,7 +91,7 @@ Result<EncodedPart> DocumentEncoder::encode_object(const Json& object,
   const bool has_text = object.contains(options_.text_field);
   const bool asked_for = options_.text_field != EncoderOptions().text_field;
   if (!has_text || !asked_for) {
-    if (object.contains("messages")) return encode_messages(object, where);
+    if (object.contains("messages")) return encode_messages(object, where, folder);
     if (object.contains("prompt") || object.contains("completion")) {
       return encode_completion(object, where);
     }
@@ -140,8 +119,13 @@ Result<std::vector<int32_t>> DocumentEncoder::encode_prompt(const Json& object,
     JIGE_TRY(const std::string prompt, get_string(object, "prompt", where));
     return named(encode_beginning(prompt));
   }
-  JIGE_TRY(const Json messages, read_messages(object.at("messages"), where));
+  JIGE_TRY(const ImageMessages read, read_image_messages(object, image_refusal(), where));
+  const Json& messages = read.messages;
   JIGE_DO(check_chat(where));
+  if (!read.sources.empty()) {
+    return fail(Code::kUnsupported, "{}: {} is an image; answers are not drawn to those yet", where,
+                read.places.front());
+  }
   if (messages.back().at("role") == "assistant") {
     return fail(Code::kInvalidArgument,
                 "{}: field \"messages\" ends with an answer; it must end with what is to be "
@@ -161,14 +145,21 @@ Result<std::vector<int32_t>> DocumentEncoder::encode_beginning(const std::string
   return ids;
 }
 
-Result<EncodedPart> DocumentEncoder::encode_messages(const Json& object,
-                                                     const std::string& where) const {
-  JIGE_TRY(const Json messages, read_messages(object.at("messages"), where));
+Result<EncodedPart> DocumentEncoder::encode_messages(const Json& object, const std::string& where,
+                                                     const std::string& folder) const {
+  JIGE_TRY(const ImageMessages read, read_image_messages(object, image_refusal(), where));
   JIGE_DO(check_chat(where));
-  const text::ChatOptions options = chat_options(object);
-  auto chat = text::encode_chat_answers(tokenizer_, *chat_, messages, options);
-  if (!chat) return with_context(std::move(chat.error()), "{}{}", where, silent_message(messages));
-  return EncodedPart{.ids = std::move(chat->ids), .learned = std::move(chat->answer)};
+  text::ChatOptions options = chat_options(object);
+  if (options_.images) options.image = options_.images->config.written;
+  auto chat = text::encode_chat_answers(tokenizer_, *chat_, read.messages, options);
+  if (!chat) {
+    return with_context(std::move(chat.error()), "{}{}", where, silent_message(read.messages));
+  }
+  EncodedPart part{.ids = std::move(chat->ids), .learned = std::move(chat->answer)};
+  if (!options_.images) return part;
+  JIGE_TRY(part.images, read_images(read, folder, where));
+  JIGE_DO(place_images(*options_.images, part.images, part.ids, part.learned, where));
+  return part;
 }
 
 Result<EncodedPart> DocumentEncoder::encode_completion(const Json& object,

@@ -12,7 +12,8 @@
 // prefix is what the tokenizer puts before every text. A completion is encoded apart from its
 // prompt, so that a token ends there, and as a text that goes on from it: tokenizers that put a
 // space before a text put none between the two. The chat template writes its own special tokens.
-// A content may be a list of text parts (text/chat_content.h). Special tokens spelled out inside
+// A content may be a list of text parts (text/chat_content.h) or, where images are read, of images
+// and texts (image_messages.h). Special tokens spelled out inside
 // texts stay ordinary text. The pieces of a text go on from one another; cut where
 // Tokenizer::safe_cut says, they have the ids of the whole. A message list may come with "tools"
 // for the template. Threads: immutable; encode() from any number of threads.
@@ -27,6 +28,7 @@
 #include "base/result.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
+#include "train/image_encoder.h"
 #include "train/record_reader.h"
 
 namespace jige::train {
@@ -36,6 +38,9 @@ struct EncoderOptions {
   bool append_eos = true;
   // Above 0: records are pairs of answers, each with its prompt of at most so many inputs.
   int64_t pair_context = 0;
+  std::optional<ImageEncoding> images = {};
+  // Where they are not read, why.
+  std::string no_images = "texts alone are read here";
 };
 
 // A document or a piece of one, or the two documents of a pair.
@@ -45,6 +50,7 @@ struct EncodedPart {
   bool begins = true;
   bool ends = true;
   size_t second_begin = 0;  // of a pair: where the rejected answer's document begins; 0: no pair
+  std::vector<EncodedImage> images = {};
 };
 
 class DocumentEncoder {
@@ -56,8 +62,10 @@ class DocumentEncoder {
   // `file` names the source in errors. Fails with kCorrupt on bad JSON or UTF-8, kInvalidArgument
   // on fields that are missing or of the wrong type; the message begins with file:line.
   Result<EncodedPart> encode(const Record& record, const std::string& file) const;
-  // One document of a JSON object, with `where` before every error.
-  Result<EncodedPart> encode_object(const Json& object, const std::string& where) const;
+  // One document of a JSON object, with `where` before every error. Paths of images begin in
+  // `folder`.
+  Result<EncodedPart> encode_object(const Json& object, const std::string& where,
+                                    const std::string& folder = "") const;
   // What a document of {"prompt", …} or {"messages": …, "tools"} begins with: the ids in front of
   // an answer that is to be drawn. Fails as encode_object, and with kInvalidArgument on messages
   // that end with an answer.
@@ -67,8 +75,12 @@ class DocumentEncoder {
   DocumentEncoder(text::Tokenizer tokenizer, std::optional<text::ChatTemplate> chat,
                   EncoderOptions options);
   Result<EncodedPart> encode_text(const Record& record) const;
-  Result<EncodedPart> encode_json(const Record& record, const std::string& where) const;
-  Result<EncodedPart> encode_messages(const Json& object, const std::string& where) const;
+  Result<EncodedPart> encode_json(const Record& record, const std::string& where,
+                                  const std::string& folder) const;
+  Result<EncodedPart> encode_messages(const Json& object, const std::string& where,
+                                      const std::string& folder) const;
+  // Empty where images are read.
+  std::string image_refusal() const { return options_.images ? "" : options_.no_images; }
   Result<EncodedPart> encode_completion(const Json& object, const std::string& where) const;
   // Fails with kInvalidArgument where there is no chat template.
   Status check_chat(const std::string& where) const;

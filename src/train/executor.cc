@@ -59,6 +59,7 @@ void Executor::load(Stream& stream, const HostBatch& batch, const BatchTerms& te
                 .targets = targets_.view(),
                 .loss_weights = loss_weights_.view()},
                batch, terms, batch_);
+  given_ = batch.given;
 }
 
 model::BlockContext Executor::context(Stream& stream) const {
@@ -83,6 +84,10 @@ void Executor::forward(Stream& stream, size_t node) {
   const TensorView dst = node == head_node() ? rows(losses_) : rows(outputs_[node]);
   weights_->architecture().block(node).forward(context(stream), weights_->block(node), batch_,
                                                source(node), dst, memory(node));
+  if (node == 0) model::put_given_rows(stream, given_, dst, 0);
+  if (node > 0 && node < head_node()) {
+    model::add_deep_rows(stream, given_, dst, 0, static_cast<int32_t>(node) - 1);
+  }
 }
 
 void Executor::head_pass(Stream& stream, const model::RowRange& range) {
@@ -109,6 +114,12 @@ void Executor::run_rows(Stream& stream, const Task& task, const model::RowRange&
 
 void Executor::backward_input(Stream& stream, size_t node) {
   const TensorView before = node == 0 ? TensorView{} : rows(gradient_);
+  if (node == 0) {
+    for (const model::GivenRow& given : given_) {
+      const TensorView row = gradient_.view().row_range(given.row, given.row + 1);
+      stream.fill_zero(row.data, row.count() * 4);
+    }
+  }
   weights_->architecture().block(node).backward_input(context(stream), weights_->block(node),
                                                       batch_, source(node), rows(gradient_), before,
                                                       memory(node));

@@ -30,7 +30,9 @@ class Executor {
   static Result<Executor> create(Arena& arena, const model::ModelWeights& weights,
                                  int64_t micro_batch_tokens, int context_ranks = 1);
 
-  // Makes a micro-batch the one that tasks see. REQUIRES: at most micro_batch_tokens rows, and one.
+  // Makes a micro-batch the one that tasks see. What is given in place of tokens' embeddings stays
+  // where it is, until the tasks are done; no gradient flows there. REQUIRES: at most
+  // micro_batch_tokens rows, and one.
   void load(Stream& stream, const HostBatch& batch, const BatchTerms& terms);
   // Runs tasks of the loaded micro-batch, in order; gradients are added to the weights', or stored
   // there (a step's first micro-batch, see ModelWeights::start_gradients).
@@ -84,6 +86,7 @@ class Executor {
   std::vector<Tensor> pending_;  // of node i: i modulo their number
   Tensor tokens_, positions_, targets_, loss_weights_, losses_;
   model::Batch batch_;
+  std::vector<model::GivenRow> given_;  // of the loaded micro-batch
   BatchLoader loader_;
   model::ContextExchange* exchange_ = nullptr;
   // Of the tasks that run.

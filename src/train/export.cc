@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "formats/generation_config.h"
+#include "formats/image_model_names.h"
 #include "formats/staged_folder.h"
 
 namespace jige::train {
@@ -32,9 +33,27 @@ constexpr std::array kCopiedFiles = {"tokenizer.json",
                                      "vocab.txt",
                                      kGenerationConfig};
 
+// Of the processor of a model that reads images.
+constexpr std::array kImageFiles = {"processor_config.json", "preprocessor_config.json",
+                                    "video_preprocessor_config.json"};
+
 Status copy_file(const std::string& from, const std::string& to) {
   JIGE_TRY(const std::string content, read_file(from));
   return write_file_atomic(to, content);
+}
+
+// Where what is written reads images.
+Status add_image_companions(const std::string& folder, const ExportOptions& options) {
+  if (options.image_folder.empty()) return {};
+  JIGE_TRY(const bool reads_images, formats::has_images(folder));
+  if (!reads_images) return {};
+  for (const char* name : kImageFiles) {
+    const std::string from = fmt::format("{}/{}", options.image_folder, name);
+    std::error_code error;
+    if (!std::filesystem::exists(from, error)) continue;
+    JIGE_DO(copy_file(from, fmt::format("{}/{}", folder, name)));
+  }
+  return {};
 }
 
 // Everything of a model folder but weights and config.json.
@@ -49,6 +68,7 @@ Status add_companions(const std::string& folder, const ExportOptions& options,
                            name) != text::kTokenizerFileNames.end();
     JIGE_DO(copy_file(from, fmt::format("{}/{}", folder, name)));
   }
+  JIGE_DO(add_image_companions(folder, options));
   if (!tokenizer) {
     return fail(
         Code::kNotFound,
@@ -72,7 +92,9 @@ Status export_model(const model::Masters& masters, const text::SpecialTokens& sp
                     const model::NodeStreams& streams, const ExportOptions& options) {
   JIGE_TRY(formats::StagedFolder staged, formats::StagedFolder::create(options.folder));
   JIGE_DO(model::save_model(staged.path(), masters, streams,
-                            {.dtype = options.dtype, .cancelled = options.cancelled}));
+                            {.dtype = options.dtype,
+                             .cancelled = options.cancelled,
+                             .image_folder = options.image_folder}));
   JIGE_DO(add_companions(staged.path(), options, special));
   return staged.commit();
 }

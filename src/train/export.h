@@ -1,6 +1,7 @@
 // The result of a run as Hugging Face folders.
 //
-//   OUT/model     config.json, weights, tokenizer files, generation_config.json
+//   OUT/model     config.json, weights, tokenizer files, generation_config.json; of a model that
+//                 reads images what reads them, and its processor's files
 //   OUT/adapter   LoRA: adapter_config.json and adapter_model.safetensors (PEFT)
 // A folder appears whole or not at all, and replaces an older one in one step.
 // Threads: one thread at a time.
@@ -18,6 +19,7 @@ namespace jige::train {
 struct ExportOptions {
   std::string folder;            // to be written
   std::string tokenizer_folder;  // its files are copied
+  std::string image_folder;      // what the run was begun from, see SaveOptions; may be empty
   DType dtype = DType::kF32;
   const std::atomic<bool>* cancelled = nullptr;  // as of model::SaveOptions
 };

@@ -26,7 +26,7 @@ Result<StepOutcome> OneDeviceEngine::run(const Corpus& corpus, const StepPlan& p
   auto gradients = model::GradientUse::kStore;
   for (const MicroBatch& micro_batch : plan.micro_batches) {
     JIGE_DO(read_batch(corpus, micro_batch, batch_));
-    executor_->load(*stream_, batch_, terms);
+    JIGE_DO(load(batch_, terms));
     executor_->run(*stream_, tasks_, gradients);
     gradients = model::GradientUse::kAdd;
     terms.dropout.token_begin += micro_batch.input_count;

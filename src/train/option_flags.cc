@@ -60,6 +60,7 @@ constexpr OptionFlag kFlags[] = {
     {"schedule.warmup_steps", "--warmup"},
     {"compute", "--dtype"},
     {"context", "--context"},
+    {"image_pixels", "--image-pixels"},
     {"micro_batch_tokens", "--micro-batch-tokens"},
     {"step_tokens", "--batch-tokens"},
     {"steps", "--steps"},

@@ -102,6 +102,8 @@ Status validate_sizes(const TrainOptions& options) {
                       options.export_dtype == DType::kF16,
                   "export_dtype", dtype_info(options.export_dtype).name, "f32, bf16 or f16"));
   JIGE_DO(require(options.context >= 0, "context", options.context, "0 (the model's) or more"));
+  JIGE_DO(require(options.image_pixels_max >= 0, "image_pixels", options.image_pixels_max,
+                  "0 (as many as the model's folder says) or more"));
   JIGE_DO(require(options.micro_batch_tokens >= 1 && options.micro_batch_tokens <= (1 << 24),
                   "micro_batch_tokens", options.micro_batch_tokens, "between 1 and 16777216"));
   JIGE_DO(require(options.step_tokens >= 1 && options.step_tokens <= (int64_t{1} << 36),
@@ -378,6 +380,7 @@ Json identity_json(const TrainOptions& options) {
   if (options.data.token_layout != formats::TokenLayout::kHeader) {
     json["data"]["token_layout"] = formats::token_layout_name(options.data.token_layout);
   }
+  if (options.image_pixels_max > 0) json["image_pixels"] = options.image_pixels_max;
   if (options.config) json["model"] = formats::to_hf_config(*options.config);
   if (options.lora) {
     json["lora"] = {{"rank", options.lora->rank},

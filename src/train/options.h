@@ -23,6 +23,7 @@
 #include "ops/moments.h"
 #include "tensor/dtype.h"
 #include "train/grpo_options.h"
+#include "train/image_training.h"
 #include "train/lr_schedule.h"
 #include "train/pipeline_plan.h"
 #include "train/preference.h"
@@ -92,6 +93,7 @@ struct TrainOptions {
   // Tokens of a sequence at most; 0: the model's context, or what a micro-batch holds if that is
   // less.
   int64_t context = 0;
+  int64_t image_pixels_max = 0;  // of an image, for the model; 0: as many as its folder says
   int64_t micro_batch_tokens = 2048;
   int64_t step_tokens = 8192;
   int64_t steps = 0;   // 0: as many as `epochs` take
@@ -126,6 +128,9 @@ struct TrainOptions {
   ResumeMode resume = ResumeMode::kAuto;
   DType export_dtype = DType::kF32;  // of the model written at the end
   bool merge_lora = true;            // also write base and adapter as one model
+
+  // What reads the images of the data; prepare_run() fills it in where there are any.
+  std::optional<ImageTraining> images;
 
   std::optional<PipelineOptions> pipeline;  // none: one device that holds everything
   std::optional<RankOptions> ranks;         // none: this process alone

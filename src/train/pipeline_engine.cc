@@ -76,7 +76,7 @@ Result<StepOutcome> PipelineEngine::run(const Corpus& corpus, const StepPlan& pl
       .loss_sum = step.loss_sum, .experts = step.experts, .optimizer = step.optimizer};
 }
 
-Status PipelineEngine::evaluate(const HostBatch& batch, ExactSum& sum) {
+Status PipelineEngine::evaluate(HostBatch& batch, ExactSum& sum) {
   return executor_->evaluate(batch, sum);
 }
 

@@ -37,7 +37,7 @@ class PipelineEngine final : public StepEngine {
   void refresh() override { executor_->refresh(); }
   Result<StepOutcome> run(const Corpus& corpus, const StepPlan& plan,
                           const StepRates& rates) override;
-  Status evaluate(const HostBatch& batch, ExactSum& sum) override;
+  Status evaluate(HostBatch& batch, ExactSum& sum) override;
   Status end_steps() override;
   EngineMemory memory() const override;
 

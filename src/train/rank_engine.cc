@@ -84,7 +84,7 @@ Status RankEngine::run_forward(const Corpus& corpus, const StepPlan& plan, int64
   if (preference_) return preference_->forward(corpus, i, terms);
   JIGE_DO(read_batch(corpus, plan.micro_batches[i], batch_));
   if (context_) return context_->forward(*stream_, batch_, terms);
-  executor_->load(*stream_, batch_, terms);
+  JIGE_DO(load(batch_, terms));
   const auto head = static_cast<int32_t>(weights_->architecture().head_node());
   for (int32_t node = 0; node < head; ++node) {
     const Task forward{StepTaskKind::kForward, node, 0};
@@ -182,7 +182,7 @@ Status RankEngine::run_passes(int64_t micro_batch, const Pass& forward) {
   return {};
 }
 
-Status RankEngine::evaluate(const HostBatch& batch, ExactSum& sum) {
+Status RankEngine::evaluate(HostBatch& batch, ExactSum& sum) {
   if (!context_) return WholeModelEngine::evaluate(batch, sum);
   JIGE_DO(context_->forward(*stream_, batch, {}, true));
   context_->add_losses(*stream_, sum);

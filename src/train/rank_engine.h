@@ -42,7 +42,7 @@ class RankEngine final : public WholeModelEngine {
   bool takes(size_t micro_batch) const override {
     return context_ || sync_->is_own(static_cast<int64_t>(micro_batch));
   }
-  Status evaluate(const HostBatch& batch, ExactSum& sum) override;
+  Status evaluate(HostBatch& batch, ExactSum& sum) override;
   Status add_ranks(ExactSum& sum) override;
   Status complete(std::span<double> numbers) override;
   PreferencePasses* preference() override { return preference_ ? &*preference_ : nullptr; }

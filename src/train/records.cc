@@ -108,6 +108,11 @@ Json plan_json(const TrainPlan& plan) {
                {"memory_predicted_bytes", plan.memory_predicted_bytes},
                {"memory_limit_bytes", plan.memory_limit_bytes}};
   json["memory"]["index_bytes"] = plan.index_bytes;
+  if (plan.image_count > 0) {
+    json["images"] = plan.image_count;
+    json["memory"]["images_bytes"] = plan.memory.images_bytes;
+    json["memory"]["image_reading_bytes"] = plan.image_reading_bytes;
+  }
   if (plan.pairs) {
     json["pairs"] = plan.sequence_count;
     json["memory"]["reference_bytes"] = plan.reference_bytes;

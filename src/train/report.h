@@ -39,7 +39,9 @@ struct TrainPlan {
   model::TrainingMemory memory;        // by purpose
   int64_t memory_predicted_bytes = 0;  // of the process, see run_setup.h
   int64_t memory_limit_bytes = 0;
-  int64_t index_bytes = 0;  // of it, where documents and sequences of the data begin
+  int64_t index_bytes = 0;          // of it, where documents and sequences of the data begin
+  int64_t image_count = 0;          // in the data, of all records
+  int64_t image_reading_bytes = 0;  // of it, file, pixels and patches of the largest one
   // Of it, what the first weights think of pairs, or where rewards are learned from they
   // themselves.
   int64_t reference_bytes = 0;

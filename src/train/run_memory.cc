@@ -44,6 +44,7 @@ std::string less_memory_text(const TrainOptions& options) {
   if (may_split) text += fmt::format(", or {}", flag_of("split_context"));
   if (wide) text += fmt::format(", or {} q8", flag_of("optimizer.moments"));
   if (options.grpo) text += fmt::format(", or a smaller {}", flag_of("draw_at_once"));
+  if (options.images) text += fmt::format(", or smaller images by {}", flag_of("image_pixels"));
   if (!options.lora) return text + fmt::format(", or {}", flag_of("lora"));
   const bool is_least = options.base_format == ops::WeightFormat::kQ4 ||
                         options.base_format == ops::WeightFormat::kMxfp4;
@@ -64,6 +65,12 @@ std::string index_text(const TrainPlan& plan) {
   constexpr int64_t kMuch = int64_t{1} << 20;
   return plan.index_bytes < kMuch ? ""
                                   : ", the index of the data " + format_bytes(plan.index_bytes);
+}
+
+// ", what reads images 1.3 GiB" where the data has any.
+std::string images_text(const TrainPlan& plan) {
+  if (plan.image_count == 0) return "";
+  return ", what reads images " + format_bytes(plan.memory.images_bytes + plan.image_reading_bytes);
 }
 
 // What ranks on GPUs take of the machine.
@@ -89,14 +96,14 @@ Status check_limit(const RunSetup& setup) {
   const auto shown = [](int64_t bytes) { return format_bytes(bytes); };
   return fail(Code::kExhausted,
               "training needs {} (weights {}, gradients {}, {} {}, packed {}, a micro-batch of "
-              "{} tokens {}{}{}){}, the limit is {}; choose a smaller {} or model{}",
+              "{} tokens {}{}{}{}){}, the limit is {}; choose a smaller {} or model{}",
               format_bytes_up(together), shown(setup.memory.weights.values_bytes),
               shown(setup.memory.weights.gradients_bytes),
               setup.memory.masters_bytes > 0 ? "share of moments and masters" : "moments",
               shown(setup.memory.moments_bytes + setup.memory.masters_bytes),
               shown(setup.memory.weights.packed_bytes), setup.options.micro_batch_tokens,
               shown(setup.memory.buffers.total_bytes()), drawing_text(setup.plan),
-              index_text(setup.plan),
+              index_text(setup.plan), images_text(setup.plan),
               ranks_here > 1 ? fmt::format(" on each of {} ranks {}", ranks_here,
                                            setup.options.on_gpu() ? "on this GPU" : "here")
                              : "",

@@ -19,7 +19,8 @@ void remove_run_remains(const std::string& out_folder) {
   find(out_folder + "/cache", [](const fs::path& path) {
     const std::string of = path.stem().extension().string();
     const bool temporary = path.extension().string().size() == 7;  // ".Ab3xYz"
-    return temporary && (of == ".bin" || of == ".mask" || of == ".documents");
+    return temporary && (of == ".bin" || of == ".mask" || of == ".documents" ||
+                         of == ".image-list" || of == ".pictures");
   });
   find(out_folder, [](const fs::path& path) {
     const std::string name = path.filename().string();

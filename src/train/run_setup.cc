@@ -8,6 +8,7 @@
 
 #include "base/bytes.h"
 #include "formats/checkpoint.h"
+#include "formats/image_model_names.h"
 #include "formats/staged_folder.h"
 #include "formats/tensor_folder.h"
 #include "formats/xxhash64.h"
@@ -21,6 +22,7 @@
 #include "train/process_memory.h"
 #include "train/run_dropout.h"
 #include "train/run_gpus.h"
+#include "train/run_images.h"
 #include "train/run_memory.h"
 #include "train/tokenize.h"
 
@@ -212,13 +214,14 @@ void count_prompts(RunSetup& setup) {
 Status choose_data(RunSetup& setup, const text::Tokenizer& tokenizer,
                    const TrainCallbacks& callbacks, ThreadTeam& team) {
   const TrainOptions& options = setup.options;
-  const DatasetOptions data{.data = options.data,
-                            .tokenizer_folder = setup.tokenizer_folder,
-                            .vocab_size = setup.architecture->config().vocab_size,
-                            .context = options.context,
-                            .seed = options.seed,
-                            .pairs = options.dpo.has_value(),
-                            .progress = callbacks.on_data};
+  DatasetOptions data{.data = options.data,
+                      .tokenizer_folder = setup.tokenizer_folder,
+                      .vocab_size = setup.architecture->config().vocab_size,
+                      .context = options.context,
+                      .seed = options.seed,
+                      .pairs = options.dpo.has_value(),
+                      .progress = callbacks.on_data};
+  JIGE_DO(offer_images(setup, tokenizer, data));
   if (options.grpo) {
     JIGE_TRY(setup.dataset, load_prompts(data, options.grpo->draw.tokens_max,
                                          options.grpo->reward.rule, tokenizer));
@@ -234,7 +237,7 @@ Status choose_data(RunSetup& setup, const text::Tokenizer& tokenizer,
   plan.epoch_tokens = setup.dataset.input_count();
   plan.epoch_learned = setup.dataset.learned_count();
   if (options.grpo) count_prompts(setup);
-  return {};
+  return add_images(setup, data);
 }
 
 // Fills steps_total from steps or epochs, and checks the schedule against it.
@@ -367,6 +370,7 @@ RunOrigin RunSetup::origin() const {
   };
   return {.tokenizer_folder = absolute(tokenizer_folder),
           .base_folder = options.lora ? absolute(options.init_folder) : "",
+          .image_folder = options.lora ? "" : absolute(image_folder),
           .export_dtype = options.export_dtype,
           .source = source};
 }
@@ -399,6 +403,10 @@ Result<RunSetup> prepare_run(const TrainOptions& options, const TrainCallbacks& 
       completed.tokenizer_folder.empty() ? completed.init_folder : completed.tokenizer_folder;
   JIGE_TRY(const text::Tokenizer tokenizer, text::Tokenizer::load(setup.tokenizer_folder));
   setup.special = tokenizer.special();
+  if (!completed.init_folder.empty()) {
+    JIGE_TRY(const bool reads_images, formats::has_images(completed.init_folder));
+    if (reads_images) setup.image_folder = completed.init_folder;
+  }
   JIGE_DO(choose_model(setup, tokenizer));
   JIGE_DO(choose_data(setup, tokenizer, callbacks, team));
   JIGE_DO(check_read_memory(setup));

@@ -40,6 +40,7 @@ struct RunSetup {
   TrainOptions options;  // with context, folders, log path and steps_total filled in
   int threads = 1;       // that train in this process, without a pipeline
   std::string tokenizer_folder;
+  std::string image_folder;  // the one to start from, where its model reads images; or empty
   text::SpecialTokens special;
   std::unique_ptr<const model::Architecture> architecture;
   model::WeightsOptions weights_options;

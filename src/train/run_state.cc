@@ -105,6 +105,7 @@ Json RunOrigin::to_json() const {
   Json json = {{"tokenizer_folder", tokenizer_folder},
                {"base_folder", base_folder},
                {"export_dtype", dtype_info(export_dtype).name}};
+  if (!image_folder.empty()) json["image_folder"] = image_folder;
   if (source) json["source"] = {{"folder", source->folder}, {"checksum", source->checksum}};
   return json;
 }
@@ -115,6 +116,7 @@ Result<RunOrigin> RunOrigin::from_state(const Json& state, const std::string& wh
   RunOrigin origin;
   JIGE_TRY(origin.tokenizer_folder, get_string(*found, "tokenizer_folder", where));
   JIGE_TRY(origin.base_folder, get_string(*found, "base_folder", where));
+  JIGE_TRY(origin.image_folder, get_string_or(*found, "image_folder", "", where));
   JIGE_TRY(const std::string name, get_string(*found, "export_dtype", where));
   Result<DType> dtype = parse_dtype(name);
   if (!dtype) {

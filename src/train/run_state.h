@@ -52,6 +52,7 @@ struct RunSource {
 struct RunOrigin {
   std::string tokenizer_folder;  // absolute
   std::string base_folder;       // of an adapter, absolute; else empty
+  std::string image_folder;      // of what reads images, where all weights are trained; or empty
   DType export_dtype = DType::kF32;
   std::optional<RunSource> source;  // none: of adapters, and of older checkpoints
 

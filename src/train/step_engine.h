@@ -92,8 +92,8 @@ class StepEngine {
   // where a device fails.
   virtual Result<StepOutcome> run(const Corpus& corpus, const StepPlan& plan,
                                   const StepRates& rates) = 0;
-  // Adds the losses of a micro-batch, without training.
-  virtual Status evaluate(const HostBatch& batch, ExactSum& sum) = 0;
+  // Adds the losses of a micro-batch, without training; reads its images.
+  virtual Status evaluate(HostBatch& batch, ExactSum& sum) = 0;
   // Whether a micro-batch of an evaluation is this rank's, and the sum over all ranks.
   virtual bool takes(size_t /*micro_batch*/) const { return true; }
   virtual Status add_ranks(ExactSum& /*sum*/) { return {}; }

@@ -191,6 +191,15 @@ Status append_sequence(const Corpus& corpus, int64_t begin, int32_t count, bool 
       if (learned[i] == 0) targets[i] = -1;
     }
   }
+  const Corpus::PartImages found = corpus.images_at(begin, count);
+  for (const CorpusImage& image : found.images) {
+    const int64_t place = found.part->begin + image.token - begin;
+    if (place + image.count > count) break;
+    batch.images.push_back({.row = static_cast<int32_t>(static_cast<int64_t>(row) + place),
+                            .sequence = static_cast<int32_t>(batch.counts.size()),
+                            .image = &image,
+                            .path = &found.part->path});
+  }
   batch.counts.push_back(count);
   return {};
 }
@@ -202,6 +211,10 @@ Status read_batch(const Corpus& corpus, const MicroBatch& micro_batch, HostBatch
   batch.positions.clear();
   batch.targets.clear();
   batch.counts.clear();
+  batch.images.clear();
+  batch.given.clear();
+  batch.mutual.clear();
+  batch.angles = {};
   const bool pairs = corpus.holds_pairs();
   for (const Sequence& sequence : micro_batch.sequences) {
     const bool masked = sequence.learned_count != sequence.count;

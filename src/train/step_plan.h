@@ -12,9 +12,12 @@
 #include <functional>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/result.h"
+#include "model/given_row.h"
+#include "tensor/view.h"
 #include "train/corpus.h"
 #include "train/permutation.h"
 #include "train/sequences.h"
@@ -102,15 +105,31 @@ class StepPlanner {
   std::optional<Permutation> order_;  // of epoch_
 };
 
+// An image of a micro-batch, whose tokens stand from `row` on.
+struct BatchImage {
+  int32_t row = 0;
+  int32_t sequence = 0;
+  const CorpusImage* image = nullptr;
+  const std::string* path = nullptr;  // of the tokens that it is beside
+};
+
 // A micro-batch as the model sees it, in host memory.
 struct HostBatch {
   std::vector<int32_t> tokens;
-  std::vector<int32_t> positions;  // from 0 in every sequence
-  std::vector<int32_t> targets;    // -1 where nothing is learned
-  std::vector<int32_t> counts;     // rows of each sequence; of a pair the two, chosen first
+  std::vector<int32_t> positions;       // from 0 in every sequence
+  std::vector<int32_t> targets;         // -1 where nothing is learned
+  std::vector<int32_t> counts;          // rows of each sequence; of a pair the two, chosen first
+  std::vector<BatchImage> images = {};  // by their rows
+  // What ImageRows::read makes of these, in its own memory until it reads others: rows in place of
+  // tokens' embeddings, those that see one another, and where heads turn by the places of images,
+  // the angles of all rows, which positions name then.
+  std::vector<model::GivenRow> given = {};
+  std::vector<model::RowRange> mutual = {};
+  TensorView angles = {};
 };
 
-// Reads a micro-batch's tokens. Fails as Corpus::read.
+// Reads a micro-batch's tokens, and finds its images, but for what ends a sequence with its last
+// token, which is no input: nothing is learned behind it. Fails as Corpus::read.
 Status read_batch(const Corpus& corpus, const MicroBatch& micro_batch, HostBatch& batch);
 
 }  // namespace jige::train

@@ -10,6 +10,8 @@
 #include <cerrno>
 #include <filesystem>
 #include <iterator>
+#include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -35,6 +37,8 @@ constexpr uint64_t kStartVersion = 1;
 constexpr uint64_t kPieceVersion = 1;
 // The same where only pairs of answers change.
 constexpr uint64_t kPairVersion = 1;
+// The same where only files change that may have images.
+constexpr uint64_t kImageVersion = 1;
 constexpr size_t kBatchBytes = size_t{2} << 20;
 constexpr size_t kBatchRecords = 8192;
 constexpr int64_t kRecordsPerRange = 16;
@@ -52,6 +56,10 @@ constexpr std::array kTokenizerFiles = {"tokenizer.json",
                                         "chat_template.json",
                                         "vocab.txt",
                                         "spm.model"};
+
+// What decides which tokens an image takes.
+constexpr std::array kImageTokenFiles = {"config.json", "processor_config.json",
+                                         "preprocessor_config.json"};
 
 void hash_text(formats::XxHash64& hash, std::string_view text) {
   const uint64_t size = text.size();
@@ -76,36 +84,72 @@ Status for_each_block(const std::string& path,
   return {};
 }
 
-// Whether a JSONL file may have a field "completion": that name, or a letter written as an escape.
-Result<bool> may_have_completions(const std::string& path) {
-  constexpr std::array<std::string_view, 3> kSigns = {"\"completion\"", "\\u006", "\\u007"};
-  constexpr size_t kKept = kSigns[0].size() - 1;  // of the block before; the longest sign's
+// Whether one of some signs, shorter than a block, stands in a file.
+Result<bool> has_sign(const std::string& path, std::span<const std::string_view> signs) {
+  size_t kept = 0;  // of the block before: the longest sign but a letter
+  for (const std::string_view sign : signs) kept = std::max(kept, sign.size() - 1);
   bool found = false;
   std::string seen;
   JIGE_DO(for_each_block(path, [&](std::string_view block) {
     seen.append(block);
-    for (const std::string_view sign : kSigns) {
+    for (const std::string_view sign : signs) {
       found = found || text::find_text(seen, sign) != std::string_view::npos;
     }
-    seen.erase(0, seen.size() - std::min(seen.size(), kKept));
+    seen.erase(0, seen.size() - std::min(seen.size(), kept));
   }));
   return found;
 }
 
-Result<uint64_t> cache_key(const std::string& path, SourceKind kind,
-                           const text::Tokenizer& tokenizer, const TokenizeOptions& options) {
-  formats::XxHash64 hash;
-  hash.update(&kCacheVersion, sizeof kCacheVersion);
-  JIGE_TRY(const uint64_t content, hash_file(path));
-  hash.update(&content, sizeof content);
-  for (const char* name : kTokenizerFiles) {
-    const std::string file = options.tokenizer_folder + "/" + name;
+// Whether a JSONL file may have a field "completion": that name, or a letter written as an escape.
+Result<bool> may_have_completions(const std::string& path) {
+  constexpr std::string_view kSigns[] = {"\"completion\"", "\\u006", "\\u007"};
+  return has_sign(path, kSigns);
+}
+
+// The same of images, and of their fields and types.
+Result<bool> may_have_images(const std::string& path) {
+  constexpr std::string_view kSigns[] = {"\"image", "\\u006"};
+  return has_sign(path, kSigns);
+}
+
+Status hash_files(formats::XxHash64& hash, const std::string& folder,
+                  std::span<const char* const> names) {
+  for (const char* name : names) {
+    const std::string file = folder + "/" + name;
     std::error_code error;
     if (!std::filesystem::exists(file, error)) continue;
     JIGE_TRY(const uint64_t file_hash, hash_file(file));
     hash_text(hash, name);
     hash.update(&file_hash, sizeof file_hash);
   }
+  return {};
+}
+
+// What decides how images become tokens.
+Status hash_image_options(formats::XxHash64& hash, const TokenizeOptions& options) {
+  const ImageEncoding& images = *options.encoder.images;
+  hash.update(&kImageVersion, sizeof kImageVersion);
+  const int64_t sizes[] = {images.context, images.config.width_max, images.config.height_max,
+                           images.config.pixels_max};
+  hash.update(sizes, sizeof sizes);
+  return hash_files(hash, options.image_folder, kImageTokenFiles);
+}
+
+// Whether a file may have images that are read.
+Result<bool> wants_images(const std::string& path, SourceKind kind,
+                          const TokenizeOptions& options) {
+  if (kind != SourceKind::kJsonl || !options.encoder.images) return false;
+  return may_have_images(path);
+}
+
+Result<uint64_t> cache_key(const std::string& path, SourceKind kind,
+                           const text::Tokenizer& tokenizer, const TokenizeOptions& options,
+                           bool with_images) {
+  formats::XxHash64 hash;
+  hash.update(&kCacheVersion, sizeof kCacheVersion);
+  JIGE_TRY(const uint64_t content, hash_file(path));
+  hash.update(&content, sizeof content);
+  JIGE_DO(hash_files(hash, options.tokenizer_folder, kTokenizerFiles));
   const std::array<uint8_t, 4> choices = {static_cast<uint8_t>(kind),
                                           static_cast<uint8_t>(options.records.split),
                                           options.records.skip_bad, options.encoder.append_eos};
@@ -120,6 +164,7 @@ Result<uint64_t> cache_key(const std::string& path, SourceKind kind,
     hash.update(&kPairVersion, sizeof kPairVersion);
     hash.update(&context, sizeof context);
   }
+  if (with_images) JIGE_DO(hash_image_options(hash, options));
   if (tokenizer.may_lose_start()) hash.update(&kStartVersion, sizeof kStartVersion);
   std::error_code unknown;
   if (kind == SourceKind::kText && std::filesystem::file_size(path, unknown) > kPieceBytes) {
@@ -133,9 +178,20 @@ std::string cache_path(const std::string& path, uint64_t key, const std::string&
   return fmt::format("{}/{}-{}.bin", folder, stem, formats::checksum_text(key));
 }
 
+// The key with the contents of images in it.
+uint64_t key_with_images(uint64_t key, std::span<const CorpusImage> images) {
+  if (images.empty()) return key;
+  formats::XxHash64 hash;
+  hash.update(&key, sizeof key);
+  for (const CorpusImage& image : images) {
+    hash.update(&image.source.digest, sizeof image.source.digest);
+  }
+  return hash.digest();
+}
+
 // The copy at `path`, if it is whole. Tokens without their mask would all be learned.
 Result<TokenizedFile> open_copy(const std::string& path, uint64_t key, SourceKind kind,
-                                int64_t vocab_size) {
+                                int64_t vocab_size, bool with_images) {
   JIGE_TRY(const auto file, formats::TokenFile::open(path, {.vocab_size = vocab_size}));
   if (kind == SourceKind::kJsonl && !file.has_mask()) {
     return fail(Code::kNotFound, "{}: has no mask", path);
@@ -146,11 +202,19 @@ Result<TokenizedFile> open_copy(const std::string& path, uint64_t key, SourceKin
     return fail(Code::kNotFound, "{}: has no document index", path);
   }
   JIGE_TRY(const auto ends, read_document_ends(file, -1));
+  std::vector<CorpusImage> images;
+  if (with_images) {
+    JIGE_TRY(images, read_image_index(path, file.count()));
+  }
+  if (!images_unchanged(images)) {
+    return fail(Code::kUnavailable, "{}: has images that were changed", path);
+  }
   return TokenizedFile{.path = path,
-                       .key = key,
+                       .key = key_with_images(key, images),
                        .from_cache = true,
                        .token_count = file.count(),
-                       .document_count = static_cast<int64_t>(ends.size())};
+                       .document_count = static_cast<int64_t>(ends.size()),
+                       .images = std::move(images)};
 }
 
 // By which a change of a file is seen while it is read; empty where the system says nothing.
@@ -170,13 +234,20 @@ struct FileStamp {
 // Reads, encodes and writes one file batch by batch.
 class Tokenization {
  public:
-  Tokenization(const std::string& source, const DocumentEncoder& encoder, RecordReader reader,
-               formats::TokenFileWriter writer, bool skip_bad)
+  struct Choices {
+    bool skip_bad = false;
+    bool with_images = false;  // the file may have some
+  };
+  Tokenization(const std::string& source, const std::string& copy_path,
+               const DocumentEncoder& encoder, RecordReader reader, formats::TokenFileWriter writer,
+               Choices choices)
       : source_(source),
+        copy_path_(copy_path),
         encoder_(encoder),
         reader_(std::move(reader)),
         writer_(std::move(writer)),
-        skip_bad_(skip_bad) {}
+        skip_bad_(choices.skip_bad),
+        with_images_(choices.with_images) {}
 
   // Reads the next batch; false at the end of the file.
   Result<bool> read_batch() {
@@ -212,6 +283,7 @@ class Tokenization {
         ++bad_count_;
         continue;
       }
+      JIGE_DO(add_images(part->images));
       JIGE_DO(writer_.append(part->ids, part->learned));
       const int64_t end = writer_.count();
       if (part->second_begin > 0) {
@@ -223,7 +295,9 @@ class Tokenization {
   }
 
   Status commit(const std::string& path) {
-    // The token file comes last: where it is, the other two are whole.
+    // The token file comes last: where it is, the others are whole.
+    if (pictures_) JIGE_DO(pictures_->commit());
+    if (with_images_) JIGE_DO(write_image_index(path, images_));
     JIGE_DO(write_document_index(path, ends_));
     Status committed = writer_.commit();
     if (!committed) ::unlink(document_index_path(path).c_str());
@@ -235,16 +309,40 @@ class Tokenization {
   int64_t skipped_count() const { return reader_.skipped_count() + bad_count_; }
   int64_t token_count() const { return writer_.count(); }
   int64_t document_count() const { return static_cast<int64_t>(ends_.size()); }
+  std::vector<CorpusImage> take_images() { return std::move(images_); }
 
  private:
+  // Of a document that is written next.
+  Status add_images(std::vector<EncodedImage>& images) {
+    for (EncodedImage& one : images) {
+      one.image.token += writer_.count();
+      if (one.image.source.file.empty()) {
+        if (!pictures_) {
+          JIGE_TRY(AtomicFile file, AtomicFile::create(pictures_path(copy_path_)));
+          pictures_.emplace(std::move(file));
+        }
+        one.image.source.at = pictures_bytes_;
+        JIGE_DO(pictures_->write(one.bytes.data(), one.bytes.size()));
+        pictures_bytes_ += std::ssize(one.bytes);
+      }
+      images_.push_back(std::move(one.image));
+    }
+    return {};
+  }
+
   const std::string& source_;
+  const std::string& copy_path_;
   const DocumentEncoder& encoder_;
   RecordReader reader_;
   formats::TokenFileWriter writer_;
   bool skip_bad_;
+  bool with_images_;
   std::vector<Record> records_;
   std::vector<Result<EncodedPart>> parts_;
   std::vector<int64_t> ends_;
+  std::vector<CorpusImage> images_;
+  std::optional<AtomicFile> pictures_;  // of data: URLs, once there is one
+  int64_t pictures_bytes_ = 0;
   int64_t bad_count_ = 0;
 };
 
@@ -271,9 +369,12 @@ Result<TokenizedFile> tokenize_file(const std::string& path, const text::Tokeniz
                                     const TokenizeOptions& options, ThreadTeam& team) {
   JIGE_TRY(const SourceKind kind, source_kind(path));
   const FileStamp stamp = FileStamp::of(path);
-  JIGE_TRY(const uint64_t key, cache_key(path, kind, tokenizer, options));
+  JIGE_TRY(const bool with_images, wants_images(path, kind, options));
+  JIGE_TRY(const uint64_t key, cache_key(path, kind, tokenizer, options, with_images));
   const std::string copy_path = cache_path(path, key, options.cache_folder);
-  if (auto copy = open_copy(copy_path, key, kind, tokenizer.vocab_size()); copy) return copy;
+  if (auto copy = open_copy(copy_path, key, kind, tokenizer.vocab_size(), with_images); copy) {
+    return copy;
+  }
 
   JIGE_DO(make_folders(options.cache_folder));
   JIGE_TRY(const DocumentEncoder encoder, DocumentEncoder::create(tokenizer, options.encoder));
@@ -285,7 +386,8 @@ Result<TokenizedFile> tokenize_file(const std::string& path, const text::Tokeniz
   JIGE_TRY(auto writer,
            formats::TokenFileWriter::create(copy_path, {.vocab_size = tokenizer.vocab_size(),
                                                         .with_mask = kind == SourceKind::kJsonl}));
-  Tokenization work(path, encoder, std::move(reader), std::move(writer), options.records.skip_bad);
+  Tokenization work(path, copy_path, encoder, std::move(reader), std::move(writer),
+                    {.skip_bad = options.records.skip_bad, .with_images = with_images});
   for (;;) {
     JIGE_TRY(const bool more, work.read_batch());
     if (!more) break;
@@ -303,12 +405,15 @@ Result<TokenizedFile> tokenize_file(const std::string& path, const text::Tokeniz
                 path);
   }
   JIGE_DO(work.commit(copy_path));
-  return TokenizedFile{.path = copy_path,
-                       .key = key,
-                       .from_cache = false,
-                       .token_count = work.token_count(),
-                       .document_count = work.document_count(),
-                       .skipped_count = work.skipped_count()};
+  TokenizedFile copy{.path = copy_path,
+                     .key = key,
+                     .from_cache = false,
+                     .token_count = work.token_count(),
+                     .document_count = work.document_count(),
+                     .images = work.take_images(),
+                     .skipped_count = work.skipped_count()};
+  copy.key = key_with_images(key, copy.images);
+  return copy;
 }
 
 }  // namespace jige::train

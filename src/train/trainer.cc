@@ -326,8 +326,10 @@ Status Trainer::write_adapter(const std::string& folder) {
 
 Status Trainer::write_whole_model(const std::string& folder) {
   const TrainOptions& options = setup_.options;
-  const ExportOptions model_options{
-      .folder = folder, .tokenizer_folder = setup_.tokenizer_folder, .dtype = options.export_dtype};
+  const ExportOptions model_options{.folder = folder,
+                                    .tokenizer_folder = setup_.tokenizer_folder,
+                                    .image_folder = setup_.image_folder,
+                                    .dtype = options.export_dtype};
   if (options.lora) {
     return export_merged(options.init_folder, options.out_folder + "/adapter", setup_.special,
                          model_options);
@@ -343,7 +345,7 @@ Status Trainer::export_step(CheckpointExportOptions what) {
   what.dtype = setup_.options.export_dtype;
   what.replace = true;
   what.tokenizer_folder = setup_.tokenizer_folder;
-  what.base_folder = setup_.options.lora ? setup_.options.init_folder : "";
+  what.base_folder = setup_.options.lora ? setup_.options.init_folder : setup_.image_folder;
   Result<CheckpointExport> exported = export_checkpoint(what);
   if (exported) return {};
   return tl::unexpected(with_context(std::move(exported.error()),

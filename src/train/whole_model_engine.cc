@@ -35,6 +35,9 @@ Status WholeModelEngine::allocate(Device& device, const model::Architecture& arc
                                        options.ranks ? options.ranks->context_ranks() : 1));
   experts_.emplace(architecture);
   if (options.grpo) rewards_.emplace(options, *this, *executor_);
+  if (options.images) {
+    JIGE_TRY(images_, ImageRows::load(*options.images, architecture, device));
+  }
   return {};
 }
 
@@ -43,8 +46,14 @@ Result<model::OwnNodeStreams> WholeModelEngine::make_streams() {
       std::vector<Device*>(weights_->architecture().node_count(), device_));
 }
 
-Status WholeModelEngine::evaluate(const HostBatch& batch, ExactSum& sum) {
-  executor_->load(*stream_, batch, {});
+Status WholeModelEngine::load(HostBatch& batch, const BatchTerms& terms) {
+  if (images_) JIGE_DO(images_->read(batch, weights_->block(0).rope_table));
+  executor_->load(*stream_, batch, terms);
+  return {};
+}
+
+Status WholeModelEngine::evaluate(HostBatch& batch, ExactSum& sum) {
+  JIGE_DO(load(batch, {}));
   executor_->evaluate(*stream_);
   executor_->add_losses(*stream_, sum);
   return {};
@@ -53,6 +62,8 @@ Status WholeModelEngine::evaluate(const HostBatch& batch, ExactSum& sum) {
 Status WholeModelEngine::end_steps() {
   if (rewards_) rewards_->end();
   executor_.reset();
+  if (images_) images_peak_bytes_ = images_->peak_bytes();
+  images_.reset();
   optimizer_.reset();
   return {};
 }
@@ -62,6 +73,7 @@ EngineMemory WholeModelEngine::memory() const {
                       .peak_bytes = weights_arena_->peak_bytes() + moments_arena_->peak_bytes() +
                                     activations_arena_->peak_bytes()};
   if (rewards_) rewards_->add_memory(memory);
+  memory.peak_bytes += images_ ? images_->peak_bytes() : images_peak_bytes_;
   return memory;
 }
 

@@ -12,6 +12,7 @@
 #include "tensor/arena.h"
 #include "tensor/device.h"
 #include "train/executor.h"
+#include "train/image_rows.h"
 #include "train/options.h"
 #include "train/reward_passes.h"
 #include "train/step_engine.h"
@@ -25,7 +26,7 @@ class WholeModelEngine : public StepEngine {
   model::NodeStreams streams() override { return *stream_; }
   Result<model::OwnNodeStreams> make_streams() override;
   void refresh() override {}
-  Status evaluate(const HostBatch& batch, ExactSum& sum) override;
+  Status evaluate(HostBatch& batch, ExactSum& sum) override;
   RewardPasses* rewards() override { return rewards_ ? &*rewards_ : nullptr; }
   Status end_steps() override;
   EngineMemory memory() const override;
@@ -37,6 +38,9 @@ class WholeModelEngine : public StepEngine {
                   const model::WeightsOptions& weights_options, const model::TrainingMemory& memory,
                   const TrainOptions& options);
 
+  // Makes a micro-batch the executor's, with its images. Fails as ImageRows::read.
+  Status load(HostBatch& batch, const BatchTerms& terms);
+
   Device* device_ = nullptr;
   int64_t predicted_bytes_ = 0;
   std::unique_ptr<Stream> stream_;
@@ -47,6 +51,8 @@ class WholeModelEngine : public StepEngine {
   std::optional<Executor> executor_;
   std::optional<ExpertMeter> experts_;
   std::optional<RewardPasses> rewards_;  // with grpo
+  std::unique_ptr<ImageRows> images_;    // where the data has any
+  int64_t images_peak_bytes_ = 0;        // of what is given back
   HostBatch batch_;
 };
 

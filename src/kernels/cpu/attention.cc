@@ -22,12 +22,17 @@ JIGE_DECLARE_ATTENTION(avx512)
 JIGE_DECLARE_ATTENTION(bf16)
 JIGE_DECLARE_ATTENTION(amx)
 #undef JIGE_DECLARE_ATTENTION
-namespace avx2 {
-void attention_merge(const AttentionRows& args) noexcept;
-}
-namespace avx512 {
-void attention_merge(const AttentionRows& args) noexcept;
-}
+#define JIGE_DECLARE_PLAIN_ATTENTION(isa)                                                  \
+  namespace isa {                                                                          \
+  void attention_merge(const AttentionRows& args) noexcept;                                \
+  void attention_backward_ahead_queries(const AttentionGradients& args, int32_t row_begin, \
+                                        int32_t row_count) noexcept;                       \
+  void attention_backward_ahead_keys(const AttentionGradients& args, int32_t key_begin,    \
+                                     int32_t key_count) noexcept;                          \
+  }
+JIGE_DECLARE_PLAIN_ATTENTION(avx2)
+JIGE_DECLARE_PLAIN_ATTENTION(avx512)
+#undef JIGE_DECLARE_PLAIN_ATTENTION
 
 namespace {
 
@@ -131,6 +136,18 @@ void attention_backward_keys(const AttentionGradients& args, int32_t key_begin) 
 
 void attention_backward_sequence(const AttentionGradients& args) noexcept {
   kernels_of(args).backward_sequence(args);
+}
+
+void attention_backward_ahead_queries(const AttentionGradients& args, int32_t row_begin,
+                                      int32_t row_count) noexcept {
+  wide() ? avx512::attention_backward_ahead_queries(args, row_begin, row_count)
+         : avx2::attention_backward_ahead_queries(args, row_begin, row_count);
+}
+
+void attention_backward_ahead_keys(const AttentionGradients& args, int32_t key_begin,
+                                   int32_t key_count) noexcept {
+  wide() ? avx512::attention_backward_ahead_keys(args, key_begin, key_count)
+         : avx2::attention_backward_ahead_keys(args, key_begin, key_count);
 }
 
 }  // namespace jige::cpu

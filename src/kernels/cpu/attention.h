@@ -198,4 +198,15 @@ void attention_backward_keys(const AttentionGradients& args, int32_t key_begin) 
 // divided.
 void attention_backward_sequence(const AttentionGradients& args) noexcept;
 
+// Of rows that see one another, a run of `length` at whose first row the pointers are: what the
+// keys behind each row add to its grad_q, and what the rows before each key add to grad_k and
+// grad_v, which the functions above have written. With s = scale q_i·k_j of i < j, bent by the cap,
+// p = exp(s − lse_i) and g = p (grad_dst_i·v_j − grad_dst_i·dst_i), these are scale Σ_j g k_j,
+// scale Σ_i g q_i and Σ_i p grad_dst_i; a sum is in ascending order and added at once. The window
+// does not matter. Rows are numbered as in AttentionRows. REQUIRES: the run is not divided.
+void attention_backward_ahead_queries(const AttentionGradients& args, int32_t row_begin,
+                                      int32_t row_count) noexcept;
+void attention_backward_ahead_keys(const AttentionGradients& args, int32_t key_begin,
+                                   int32_t key_count) noexcept;
+
 }  // namespace jige::cpu

@@ -7,6 +7,7 @@
 #include "base/bytes.h"
 #include "cli/flags.h"
 #include "cli/input.h"
+#include "cli/layers_on_flags.h"
 #include "cli/model_sizes.h"
 #include "cli/random_model.h"
 #include "cli/serve_flags.h"
@@ -42,6 +43,19 @@ void BenchServeModelFlags::declare_form(Flags& flags) {
   layers.declare(flags);
 }
 
+Result<std::unique_ptr<model::InferenceModel>> BenchServeModelFlags::load_model(
+    const std::string& path, ComputeDevices& devices, const model::InferenceOptions& wanted) const {
+  if (device.names_several()) {
+    JIGE_TRY(serve::DividedModel divided,
+             LayersOnFlags().load(path, devices, device, layers, wanted, {}));
+    return std::move(divided.model);
+  }
+  JIGE_TRY(const serve::LayerBudget budget, layers.budget(device));
+  JIGE_TRY(const model::InferenceOptions options,
+           serve::fit_layers(path, wanted, budget, devices.compute().kind()));
+  return model::InferenceModel::load(path, devices.compute(), options);
+}
+
 Result<BenchServeModel> BenchServeModelFlags::load(int64_t tokens_max, int64_t kv_blocks,
                                                    int64_t batch_tokens,
                                                    int64_t batch_requests) const {
@@ -69,21 +83,16 @@ Result<BenchServeModel> BenchServeModelFlags::load(int64_t tokens_max, int64_t k
     JIGE_TRY(path, write_random(*temporary, random, compute, context_max));
   }
   JIGE_TRY(made.devices, device.make());
-  JIGE_TRY(const serve::LayerBudget budget, layers.budget(device));
-  Device& compute_device = made.devices.compute();
-  JIGE_TRY(const model::InferenceOptions options,
-           serve::fit_layers(path,
-                             {.compute = compute,
-                              .kv_dtype = read_kv_cache(kv_cache),
-                              .format = read_weight_format(quantize),
-                              .context_max = context_max,
-                              .kv_block_count = kv_blocks,
-                              .state_count = kStatesUsual,
-                              .batch_tokens_max = batch_tokens,
-                              .logit_rows_max = std::min(batch_requests, batch_tokens),
-                              .memory_bytes_max = device.arena_bytes_max()},
-                             budget, compute_device.kind()));
-  JIGE_TRY(made.model, model::InferenceModel::load(path, compute_device, options));
+  const model::InferenceOptions wanted{.compute = compute,
+                                       .kv_dtype = read_kv_cache(kv_cache),
+                                       .format = read_weight_format(quantize),
+                                       .context_max = context_max,
+                                       .kv_block_count = kv_blocks,
+                                       .state_count = kStatesUsual,
+                                       .batch_tokens_max = batch_tokens,
+                                       .logit_rows_max = std::min(batch_requests, batch_tokens),
+                                       .memory_bytes_max = device.arena_bytes_max()};
+  JIGE_TRY(made.model, load_model(path, made.devices, wanted));
   tell_streamed_layers(*made.model);
   const formats::ModelConfig& config = made.model->config();
   const model::InferenceSizes& numbers = made.model->sizes();

@@ -44,6 +44,12 @@ struct BenchServeModelFlags {
   // loading does, and with kInvalidArgument where both or neither are given.
   Result<BenchServeModel> load(int64_t tokens_max, int64_t kv_blocks, int64_t batch_tokens,
                                int64_t batch_requests) const;
+
+ private:
+  // On one device, or divided among GPUs, with one batch under way.
+  Result<std::unique_ptr<model::InferenceModel>> load_model(
+      const std::string& path, ComputeDevices& devices,
+      const model::InferenceOptions& wanted) const;
 };
 
 // A tokenizer of `vocab_size` tokens spelled by their numbers; it decodes and cannot encode.

@@ -12,13 +12,17 @@
 #include "cli/device_flags.h"
 #include "cli/flags.h"
 #include "cli/folder_summary.h"
+#include "cli/gpu_list.h"
 #include "cli/image_model.h"
 #include "cli/input.h"
+#include "cli/layer_flags.h"
 #include "cli/memory_report.h"
 #include "cli/output.h"
+#include "cli/shell_word.h"
 #include "cli/table.h"
 #include "cli/train_flags.h"
 #include "ops/moments.h"
+#include "tensor/cuda_device.h"
 #include "train/grpo_options.h"
 
 namespace jige::cli {
@@ -58,12 +62,15 @@ class InspectCommand final : public Command {
                  "how AdamW's two moments are kept in training: f32, or q8, codes of 8 bits");
     flags.integer("--threads N", threads_, thread_range(0),
                   "that train, of each rank; 0: as many as the process may use, shared by ranks");
-    flags.choice("--device NAME", device_, {"cpu", "cuda"},
-                 "what computes: this machine, or a GPU (cuda), whose memory is shown then");
+    flags.text(
+        "--device NAME", device_,
+        "what computes: cpu, this machine, or a GPU (cuda), whose memory is shown then; with "
+        "several GPUs of this machine (cuda:0,cuda:1 or cuda:all) what each has of a model "
+        "that runs");
     flags.bytes(
         "--device-memory SIZE", device_memory_bytes_,
-        "with --device cuda: what it may take of a GPU to run; layers that do not fit stream "
-        "from the host's memory");
+        "with --device cuda: what it may take of a GPU, or of each, to run; layers that do not fit "
+        "one stream from the host's memory");
     flags.integer("--resident-layers N", layers_.resident_layers, {.min = 0, .max = 1 << 20},
                   "with --device cuda: layers that stay on the GPU, the others stream");
     flags.choice("--dtype NAME", dtype_, {"auto", "f32", "bf16"},
@@ -93,14 +100,20 @@ class InspectCommand final : public Command {
     output_.declare(flags, "print one JSON object");
     flags.example("jige inspect models/tiny");
     flags.example("jige inspect models/llama-3.2-1b --context 8192 --dtype bf16 --json");
+    flags.example("jige inspect models/llama-3.1-70b --device cuda:all --quantize q4");
     flags.example("jige inspect models/tiny --grpo --group 16 --kl 0.01");
   }
 
   Status run() override {
     output_.apply();
-    if (device_ != "cuda") {
+    JIGE_DO(find_gpus());
+    if (!on_gpu_) {
       JIGE_DO(flags_->refuse({"--device-memory", "--resident-layers"},
                              "is about the memory of a GPU: add --device cuda, or leave it out"));
+    }
+    if (!gpus_.empty() && layers_.resident_layers) {
+      return fail(Code::kUnsupported,
+                  "--resident-layers: layers that are divided among GPUs do not stream");
     }
     if (device_memory_bytes_ > 0) layers_.device_bytes = device_memory_bytes_;
     if (shard_optimizer_ && ranks_ == 1) {
@@ -111,7 +124,7 @@ class InspectCommand final : public Command {
     if (!grpo_) {
       JIGE_DO(flags_->refuse({"--prompts-per-step", "--group", "--draw-at-once", "--kl"},
                              "is about training from rewards: add --grpo, or leave it out"));
-    } else if (device_ == "cuda") {
+    } else if (on_gpu_) {
       return fail(Code::kUnsupported, "--grpo with --device cuda is not supported yet");
     }
     JIGE_TRY(const ops::MomentFormat moments, ops::parse_moment_format(moments_));
@@ -122,41 +135,60 @@ class InspectCommand final : public Command {
     }
     std::optional<MemoryReport> memory;
     if (summary.config) {
-      JIGE_TRY(memory, make_memory_report(
-                           *summary.config,
-                           {.context = context_,
-                            .sequences = sequences_,
-                            .embeds = summary.embeds(),
-                            .images = summary.images,
-                            .micro_batch_tokens = micro_batch_tokens_,
-                            .ranks = ranks_,
-                            .shard_optimizer = shard_optimizer_,
-                            .split_context = split_context_,
-                            .moments = moments,
-                            .threads = threads_each(),
-                            .device = device_ == "cuda" ? DeviceKind::kCuda : DeviceKind::kCpu,
-                            .dtype = dtype_,
-                            .quantize = quantize_,
-                            .kv_cache = kv_cache_,
-                            .layers = layers_,
-                            .lora_rank = lora_rank_,
-                            .lora_targets = lora_targets_,
-                            .lora_dropout = lora_dropout_,
-                            .stored = summary.dominant_dtype,
-                            .rewards = rewards()}));
+      JIGE_TRY(memory, make_memory_report(*summary.config,
+                                          {.context = context_,
+                                           .sequences = sequences_,
+                                           .embeds = summary.embeds(),
+                                           .images = summary.images,
+                                           .micro_batch_tokens = micro_batch_tokens_,
+                                           .ranks = ranks_,
+                                           .shard_optimizer = shard_optimizer_,
+                                           .split_context = split_context_,
+                                           .moments = moments,
+                                           .threads = threads_each(),
+                                           .device = on_gpu_ ? DeviceKind::kCuda : DeviceKind::kCpu,
+                                           .dtype = dtype_,
+                                           .quantize = quantize_,
+                                           .kv_cache = kv_cache_,
+                                           .layers = layers_,
+                                           .gpus = gpus_,
+                                           .lora_rank = lora_rank_,
+                                           .lora_targets = lora_targets_,
+                                           .lora_dropout = lora_dropout_,
+                                           .stored = summary.dominant_dtype,
+                                           .rewards = rewards()}));
     }
     output_.json ? print_as_json(summary, memory) : print_as_text(summary, memory);
     return {};
   }
 
  private:
+  // One that is named need not be here; several are asked for what they have.
+  Status find_gpus() {
+    JIGE_TRY(const std::vector<int> named, named_gpus(device_));
+    on_gpu_ = !named.empty();
+    if (named.size() < 2) return {};
+    JIGE_TRY(const std::vector<CudaDeviceInfo> present, list_cuda_devices());
+    for (const int index : named) {
+      int64_t room = device_memory_bytes_;
+      if (room == 0) {
+        JIGE_TRY(const int64_t free_bytes, cuda_free_bytes(index));
+        room = without_kernels(free_bytes);
+      }
+      gpus_.push_back({.name = fmt::format("cuda:{}", index),
+                       .memory_bytes = room,
+                       .computer = serve::gpu_as_computer(present.at(static_cast<size_t>(index)))});
+    }
+    return {};
+  }
+
   Status check_split() const {
     if (!split_context_) return {};
     if (ranks_ == 1) {
       return fail(Code::kInvalidArgument,
                   "--split-context divides sequences among ranks: give --ranks");
     }
-    if (!grpo_ && device_ != "cuda") return {};
+    if (!grpo_ && !on_gpu_) return {};
     return fail(Code::kUnsupported, "--split-context with {} is not supported yet",
                 grpo_ ? "--grpo" : "--device cuda");
   }
@@ -193,6 +225,10 @@ class InspectCommand final : public Command {
                      const std::optional<MemoryReport>& memory) const {
     std::string text = folder_ + "\n" + summary_text(summary);
     if (memory) text += "\n" + memory_text(*memory);
+    if (!gpus_.empty()) {
+      text += fmt::format("\nTo train it on these GPUs: jige plan train {} --device {}\n",
+                          shell_word(folder_), device_);
+    }
     if (tensors_) {
       Table table({{"tensor"}, {"type"}, {"shape"}, {"bytes", Table::Align::kRight}});
       for (const TensorLine& tensor : summary.tensors) {
@@ -215,6 +251,8 @@ class InspectCommand final : public Command {
   int64_t threads_ = 0;
   std::string device_ = "cpu";
   int64_t device_memory_bytes_ = 0;
+  bool on_gpu_ = false;
+  std::vector<serve::LayerPlace> gpus_;  // where several share the model
   serve::LayerBudget layers_;
   std::string dtype_ = "auto";
   std::string quantize_ = "none";

@@ -2,10 +2,10 @@
 
 #include <fmt/format.h>
 
+#include "base/free_memory.h"
 #include "base/log.h"
 #include "cli/flags.h"
 #include "tensor/cuda_device.h"
-#include "train/process_memory.h"
 
 namespace jige::cli {
 namespace {
@@ -44,7 +44,7 @@ Result<serve::LayerBudget> LayerFlags::budget(const DeviceFlags& device) const {
     return budget;
   }
   budget.resident_layers = resident_layers;
-  budget.host_bytes = train::machine_memory_bytes();
+  budget.host_bytes = host_free_bytes();  // pinned
   if (device_memory_bytes > 0) {
     budget.device_bytes = device_memory_bytes;
   } else if (device.memory_limit_bytes == 0) {

@@ -37,6 +37,52 @@ int64_t state_count(const model::Architecture& architecture, const MemoryRequest
   return std::max(usual, request.sequences);
 }
 
+std::vector<MemoryPart> run_parts(const model::InferenceMemory& memory, bool embeds) {
+  std::vector<MemoryPart> parts = {{"weights, packed", memory.weights.packed_bytes},
+                                   {"norms, tables", memory.weights.values_bytes},
+                                   {"position table", memory.weights.rope_bytes},
+                                   {"key/value cache", memory.kv_bytes}};
+  if (memory.states_bytes > 0) parts.push_back({"states of sequences", memory.states_bytes});
+  parts.push_back({"activations", memory.activations_bytes});
+  parts.push_back({embeds ? "rows of vectors" : "logits", memory.logits_bytes});
+  if (memory.weights.strip_bytes > 0) {
+    parts.push_back({"weights turned back", memory.weights.strip_bytes});
+  }
+  return parts;
+}
+
+// Divided among GPUs, with as many batches under way as there are GPUs.
+Result<MemoryTable> running_divided(const model::Architecture& architecture,
+                                    const MemoryRequest& request,
+                                    const model::InferenceSizes& sizes, MemoryReport& report) {
+  JIGE_DO(serve::check_divisible(architecture.config()));
+  serve::DivisionRequest division{
+      .architecture = [&](bool) -> const model::Architecture& { return architecture; },
+      .sizes = sizes,
+      .piece_rows_max = std::min(sizes.batch_tokens_max, serve::kGpuPieceRows),
+      .places = request.gpus};
+  division.sizes.forwards_max = sizes.state_count > 0 ? 1 : std::ssize(request.gpus);
+  JIGE_TRY(const std::vector<int64_t> counts, serve::divide_layers(division));
+  const std::vector<model::LayerRange> ranges = serve::ranges_of(counts);
+  MemoryTable table;
+  for (size_t i = 0; i < ranges.size(); ++i) {
+    const model::InferenceMemory memory = serve::place_memory(division, i, ranges[i]);
+    const serve::LayerPlace& gpu = request.gpus[i];
+    const bool used = i == 0 || counts[i] > 0;
+    report.gpus.push_back({.name = gpu.name,
+                           .layers_begin = ranges[i].begin,
+                           .layers_end = ranges[i].end,
+                           .bytes = used ? memory.total_bytes() : 0,
+                           .room_bytes = gpu.memory_bytes,
+                           .read_s = static_cast<double>(memory.weights.packed_bytes) /
+                                     static_cast<double>(gpu.computer.bytes_per_s)});
+    table.parts.push_back({gpu.name, report.gpus.back().bytes});
+    table.total_bytes += report.gpus.back().bytes;
+    if (i == 0) table.host_parts = {{"rows between GPUs, pinned", memory.host_rows_bytes}};
+  }
+  return table;
+}
+
 Result<MemoryTable> running(const model::Architecture& architecture, const MemoryRequest& request,
                             MemoryReport& report) {
   const int64_t context = report.context;
@@ -48,41 +94,36 @@ Result<MemoryTable> running(const model::Architecture& architecture, const Memor
   // Beside the longest text a step of others, as in inference_sizes().
   const int64_t beside = request.embeds ? blocks_of(defaults.batch_tokens_max) : 0;
   const ops::WeightFormat format = read_weight_format(request.quantize);
+  const model::InferenceSizes wanted{
+      .device = request.device,
+      .compute = compute,
+      .table_dtype = request.stored.value_or(compute),
+      .kv_dtype = report.kv_dtype,
+      .format = format,
+      .context_max = context,
+      .kv_block_count = blocks_of(context) * request.sequences + beside,
+      .state_count = state_count(architecture, request),
+      .batch_tokens_max =
+          model::forward_rows(architecture.config(), defaults.batch_tokens_max, context),
+      .logit_rows_max = request.embeds ? kEmbeddingRows : defaults.logit_rows_max,
+      .embeds = request.embeds};
+  const std::string title =
+      fmt::format("{}, {}, {} {}{} of {} tokens", request.embeds ? "To embed" : "To run",
+                  numbers_text(compute, format, report.kv_dtype), request.sequences,
+                  request.embeds ? "text" : "sequence", request.sequences == 1 ? "" : "s", context);
+  if (!request.gpus.empty()) {
+    report.kv_bytes_per_token = model::inference_memory(architecture, wanted).kv_bytes_per_token;
+    JIGE_TRY(MemoryTable divided, running_divided(architecture, request, wanted, report));
+    divided.title = fmt::format("{}, on {} GPUs", title, request.gpus.size());
+    return divided;
+  }
   JIGE_TRY(const model::InferenceSizes sizes,
-           serve::fit_layers(
-               architecture,
-               {.compute = compute,
-                .table_dtype = request.stored.value_or(compute),
-                .kv_dtype = report.kv_dtype,
-                .format = format,
-                .context_max = context,
-                .kv_block_count = blocks_of(context) * request.sequences + beside,
-                .state_count = state_count(architecture, request),
-                .batch_tokens_max =
-                    model::forward_rows(architecture.config(), defaults.batch_tokens_max, context),
-                .logit_rows_max = request.embeds ? kEmbeddingRows : defaults.logit_rows_max,
-                .embeds = request.embeds},
-               request.layers));
+           serve::fit_layers(architecture, wanted, request.layers));
   const model::InferenceMemory memory = model::inference_memory(architecture, sizes);
   report.kv_bytes_per_token = memory.kv_bytes_per_token;
-  MemoryTable table{
-      .title = fmt::format("{}, {}, {} {}{} of {} tokens", request.embeds ? "To embed" : "To run",
-                           numbers_text(compute, format, report.kv_dtype), request.sequences,
-                           request.embeds ? "text" : "sequence", request.sequences == 1 ? "" : "s",
-                           context),
-      .parts = {{"weights, packed", memory.weights.packed_bytes},
-                {"norms, tables", memory.weights.values_bytes},
-                {"position table", memory.weights.rope_bytes},
-                {"key/value cache", memory.kv_bytes},
-                {"activations", memory.activations_bytes},
-                {request.embeds ? "rows of vectors" : "logits", memory.logits_bytes}},
-      .total_bytes = memory.total_bytes()};
-  if (memory.states_bytes > 0) {
-    table.parts.insert(table.parts.begin() + 4, {"states of sequences", memory.states_bytes});
-  }
-  if (memory.weights.strip_bytes > 0) {
-    table.parts.push_back({"weights turned back", memory.weights.strip_bytes});
-  }
+  MemoryTable table{.title = title,
+                    .parts = run_parts(memory, request.embeds),
+                    .total_bytes = memory.total_bytes()};
   if (const int64_t count = std::ssize(sizes.streamed_layers); count > 0) {
     const int64_t layer_count = architecture.config().layer_count;
     table.title += fmt::format(", {} of {} layers on the GPU", layer_count - count, layer_count);
@@ -276,6 +317,38 @@ std::string table_text(const MemoryTable& memory) {
   return memory.title + "\n" + table.render();
 }
 
+// "layers 0 to 11 and the ends, 3.1 GiB of 8.0 GiB", and which of them the others wait for.
+std::string divided_text(const std::vector<GpuMemory>& gpus) {
+  Table table({{"GPU"},
+               {"layers"},
+               {"of its memory"},
+               {"reads in a step, at least", Table::Align::kRight}});
+  const GpuMemory* busiest = &gpus.front();
+  const GpuMemory* fullest = &gpus.front();
+  const auto fullness = [](const GpuMemory& gpu) {
+    return static_cast<double>(gpu.bytes) /
+           static_cast<double>(std::max<int64_t>(gpu.room_bytes, 1));
+  };
+  for (const GpuMemory& gpu : gpus) {
+    const int64_t count = gpu.layers_end - gpu.layers_begin;
+    std::string layers = count == 0 ? "none"
+                         : count == 1
+                             ? fmt::format("{}", gpu.layers_begin)
+                             : fmt::format("{} to {}", gpu.layers_begin, gpu.layers_end - 1);
+    if (&gpu == &gpus.front()) layers += ", the ends";
+    table.row({gpu.name, layers,
+               fmt::format("{} of {}", format_bytes(gpu.bytes), format_bytes(gpu.room_bytes)),
+               fmt::format("{:.3g} ms", 1e3 * gpu.read_s)});
+    if (gpu.read_s > busiest->read_s) busiest = &gpu;
+    if (fullness(gpu) > fullness(*fullest)) fullest = &gpu;
+  }
+  return table.render() +
+         fmt::format(
+             "  ({} is what others wait for, {} has least room left; by the clock and width "
+             "of memories, computed)\n",
+             busiest->name, fullest->name);
+}
+
 Json table_json(const MemoryTable& memory, DType dtype) {
   Json json{{"dtype", dtype_info(dtype).name}};
   for (const MemoryPart& part : memory.parts) json["parts"][part.name] = part.bytes;
@@ -320,7 +393,8 @@ Result<MemoryReport> make_memory_report(const formats::ModelConfig& config,
   if (request.images) {
     JIGE_TRY(report.images, reading_images(*request.images, report.run_dtype, report.context));
   }
-  if (!config.looks_ahead) JIGE_DO(add_training(config, request, report));
+  const bool trains = !config.looks_ahead && request.gpus.empty();
+  if (trains) JIGE_DO(add_training(config, request, report));
   return report;
 }
 
@@ -332,6 +406,7 @@ std::string memory_text(const MemoryReport& report) {
           ? fmt::format("  (at least {:.3g} ms an iteration, if copies reach 25 GB/s)\n", copies_ms)
           : "";
   std::string text = table_text(report.run) + streamed;
+  if (!report.gpus.empty()) text += divided_text(report.gpus);
   if (report.kv_bytes_per_token > 0) {
     text += fmt::format("  ({} more for each token of context)\n",
                         format_bytes(report.kv_bytes_per_token));
@@ -346,6 +421,14 @@ Json memory_json(const MemoryReport& report) {
   Json json{{"context", report.context}, {"kv_bytes_per_token", report.kv_bytes_per_token}};
   json["run"] = table_json(report.run, report.run_dtype);
   json["run"]["kv_cache"] = kv_cache_name(report.kv_dtype);
+  for (const GpuMemory& gpu : report.gpus) {
+    json["run"]["gpus"].push_back({{"name", gpu.name},
+                                   {"layers_begin", gpu.layers_begin},
+                                   {"layers_end", gpu.layers_end},
+                                   {"bytes", gpu.bytes},
+                                   {"room_bytes", gpu.room_bytes},
+                                   {"read_s", gpu.read_s}});
+  }
   if (report.images) json["images"] = table_json(*report.images, report.run_dtype);
   if (!report.train) return json;
   json["train"] = table_json(*report.train, report.train_dtype);

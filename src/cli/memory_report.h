@@ -15,6 +15,7 @@
 #include "formats/image_config.h"
 #include "formats/model_config.h"
 #include "ops/moments.h"
+#include "serve/layer_division.h"
 #include "serve/layer_fit.h"
 #include "tensor/device.h"
 
@@ -44,6 +45,7 @@ struct MemoryRequest {
   std::string quantize = "none";         // the weights that run, or that an adapter is trained on
   std::string kv_cache = "compute";      // of what runs
   serve::LayerBudget layers;             // of what runs
+  std::vector<serve::LayerPlace> gpus = {};  // that share what runs; none: one device has all of it
   int64_t lora_rank = 1;
   std::vector<std::string> lora_targets;  // none: all
   double lora_dropout = 0;
@@ -63,22 +65,33 @@ struct MemoryTable {
   std::vector<MemoryPart> host_parts;  // of the host, besides a GPU's
 };
 
+// What one of several GPUs has of a model that runs.
+struct GpuMemory {
+  std::string name;
+  int64_t layers_begin = 0, layers_end = 0;
+  int64_t bytes = 0, room_bytes = 0;
+  double read_s = 0;  // for its weights, by the rate of its memory: the least time of a step there
+};
+
 struct MemoryReport {
   DType run_dtype = DType::kF32;
   DType kv_dtype = DType::kF32;
   DType train_dtype = DType::kF32;
   int64_t context = 0;
   int64_t kv_bytes_per_token = 0;
-  int64_t streamed_bytes = 0;  // that an iteration copies to the GPU, where layers stream
-  MemoryTable run;
+  int64_t streamed_bytes = 0;         // that an iteration copies to the GPU, where layers stream
+  MemoryTable run;                    // of several GPUs together
+  std::vector<GpuMemory> gpus;        // of several
   std::optional<MemoryTable> images;  // besides, where it reads any; of the host
   std::optional<MemoryTable> train;   // not of models that cannot be trained
   std::optional<MemoryTable> train_lora;
   std::optional<MemoryTable> train_images;  // besides either, where the data has images
 };
 
-// Fails with kInvalidArgument on a context that the model does not have, with kUnsupported on what
-// cannot be trained so, and as serve::fit_layers().
+// With several GPUs, what training takes is left out: `jige plan train` says it. Fails with
+// kInvalidArgument on a context that the model does not have, with kUnsupported on what cannot be
+// trained so, or whose layers cannot be divided, and as serve::fit_layers() and
+// serve::divide_layers().
 Result<MemoryReport> make_memory_report(const formats::ModelConfig& config,
                                         const MemoryRequest& request);
 

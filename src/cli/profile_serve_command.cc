@@ -28,7 +28,7 @@ class ProfileServeCommand final : public Command {
         "Times iterations of the serving engine with a model: next tokens, prompts, pieces of "
         "prompts and mixtures, in front of short and long contexts, all in turns. A model of the "
         "time is fitted to them, and its error told on cells that it has not seen. `jige simulate "
-        "serve --profile` reads the file.");
+        "serve --profile` reads the file. Several GPUs share the model, with one batch at work.");
     flags.text("[MODEL]", model_.folder, "a model folder; or --random");
     model_.declare_form(flags);
     flags.text("-o,--output FILE", output_path_, "write the profile here");
@@ -43,10 +43,12 @@ class ProfileServeCommand final : public Command {
                   "tokens the key/value cache holds");
     flags.integer("--context N", context_, {.min = 32, .max = sim::kLengthMax},
                   "tokens of the longest prompt and answer");
-    model_.device.declare(flags);
+    model_.device.may_be_several = true;
+    model_.device.declare(flags, true);
     output_.declare(flags, "the profile as one JSON line");
     flags.example("jige profile serve models/llama-3.2-1b -o step.json");
     flags.example("jige profile serve --random 15m --seconds 20 --json");
+    flags.example("jige profile serve models/llama-3.1-8b --device cuda:0,cuda:1 -o step.json");
   }
 
   Status run() override {

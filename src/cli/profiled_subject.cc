@@ -31,6 +31,10 @@ sim::ProfiledSubject profiled_subject(const ComputeDevices& devices,
   if (const size_t count = sizes.streamed_layers.size(); count > 0) {
     subject.model.weights += fmt::format(", {} layers stream", count);
   }
+  const int64_t layer_count = model.config().layer_count;
+  if (const int64_t end = sizes.layers.end; end < layer_count) {
+    subject.model.weights += fmt::format(", {} layers elsewhere", layer_count - end);
+  }
   subject.model.kv_cache = std::string(kv_cache_name(sizes.kv_dtype));
   subject.model.context = sizes.context_max;
   return subject;

@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "formats/folder_digest.h"
+#include "serve/layer_division.h"
 
 namespace jige::serve {
 namespace {
@@ -16,7 +17,6 @@ constexpr double kHoldS = 3600;  // to load layers from a slow disk
 constexpr double kRowsS = 600;   // to compute a piece; a machine that has gone is noticed earlier
 // A piece with fewer rows would take as long to read weights as to multiply them.
 constexpr int64_t kPieceRowsMin = 64;
-constexpr int64_t kGpuPieceRows = 512;
 constexpr int64_t kPiecesOfMachine = 4;
 
 Error lost_layers(Error error) {

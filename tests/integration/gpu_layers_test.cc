@@ -63,6 +63,38 @@ TEST_F(GpuLayers, AnswersAreThoseOfOneGpu) {
   }
 }
 
+// What inspect tells of GPUs is what a command takes of them, layer by layer.
+TEST_F(GpuLayers, AreSeenBeforehandByInspect) {
+  const auto memory_of = [&](const std::string& device) {
+    const Outcome told =
+        run_jige({"inspect", model(), "--device", device, "--dtype", "f32", "--json"});
+    EXPECT_EQ(told.exit_code, 0) << told.out << told.err;
+    return Json(told.json()["memory"]);
+  };
+  const Json two = memory_of("cuda:1,2");
+  EXPECT_FALSE(two.contains("train"));  // `jige plan train` tells of it
+  const Json& gpus = two["run"]["gpus"];
+  ASSERT_EQ(gpus.size(), 2u);
+  EXPECT_EQ(gpus[0]["name"], "cuda:1");
+  EXPECT_EQ(gpus[0]["layers_begin"], 0);
+  EXPECT_EQ(gpus[0]["layers_end"], gpus[1]["layers_begin"]);
+  EXPECT_EQ(gpus[1]["layers_end"], 2);
+  EXPECT_GT(two["run"]["host_parts"]["rows between GPUs, pinned"].get<int64_t>(), 0);
+  EXPECT_EQ(two["run"]["total_bytes"].get<int64_t>(),
+            gpus[0]["bytes"].get<int64_t>() + gpus[1]["bytes"].get<int64_t>());
+  const Json whole = memory_of("cuda")["run"];
+  EXPECT_GT(two["run"]["total_bytes"], whole["total_bytes"]);
+  EXPECT_LT(gpus[0]["bytes"], whole["total_bytes"]);
+  const Outcome shown = run_jige({"inspect", model(), "--device", "cuda:0,cuda:1"});
+  EXPECT_EQ(shown.exit_code, 0) << shown.err;
+  EXPECT_THAT(shown.out, AllOf(HasSubstr("is what others wait for"), HasSubstr("0, the ends"),
+                               HasSubstr("jige plan train ")));
+  // Of GPUs that have too little together, what is missing is said.
+  const Outcome small =
+      run_jige({"inspect", model(), "--device", "cuda:0,cuda:1", "--device-memory", "64KiB"});
+  EXPECT_EQ(small.exit_code, 6) << small.out;
+}
+
 // Of more than 512 tokens: one GPU reads them one piece after the other, two work at once.
 TEST_F(GpuLayers, LongPromptsAreReadInThePiecesOfOneGpu) {
   const TestFolder folder;

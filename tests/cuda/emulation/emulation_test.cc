@@ -1,5 +1,6 @@
 // The emulated GPU against what a GPU's instructions are documented to do, so that kernels which
 // pass here can be believed. In cuda_emulated_test only.
+#include <cstdlib>
 #include <functional>
 #include <memory>
 
@@ -9,6 +10,8 @@
 
 namespace jige::cuda {
 namespace {
+
+void nothing() { begin_kernel(); }
 
 class Emulation : public CudaTest {
  protected:
@@ -281,6 +284,20 @@ TEST_F(TwoEmulatedGpus, WaitForEventsOfOneAnother) {
     }
   }
   set_streams_late(late);
+}
+
+// What is chosen for a stream is chosen behind its handle, of the GPU that the thread has then.
+TEST_F(TwoEmulatedGpus, HaveSharedMemoryOfTheirOwn) {
+  setenv("JIGE_EMULATED_SHARED_KIB", "227,99", 1);
+  for (int turn = 0; turn < 2; ++turn) {
+    launches(*stream_);
+    EXPECT_EQ(shared_bytes_max(), int64_t{99} << 10);
+    launches(*gpu_stream_);
+    EXPECT_EQ(shared_bytes_max(), int64_t{227} << 10);
+  }
+  launches(*stream_);
+  EXPECT_DEATH(launch(launches(*stream_), {1, 32, int64_t{128} << 10}, nothing), "shared memory");
+  unsetenv("JIGE_EMULATED_SHARED_KIB");
 }
 
 }  // namespace

@@ -6,9 +6,12 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "base/check.h"
+#include "base/split.h"
+#include "kernels/cuda/emulation/current_gpu.h"
 #include "kernels/cuda/emulation/device_memory.h"
 #include "kernels/cuda/emulation/late_queue.h"
 #include "tensor/dtype.h"
@@ -278,7 +281,8 @@ void run(int gpu, const LaunchShape& shape, const std::function<void()>& body) {
   constexpr size_t kAlignment = 128;
   static std::mutex mutex;
   const std::lock_guard<std::mutex> lock(mutex);
-  JIGE_CHECK(shape.shared_bytes <= shared_max(), "{} bytes of shared memory", shape.shared_bytes);
+  JIGE_CHECK(shape.shared_bytes <= shared_bytes_of(gpu), "{} bytes of shared memory on GPU {}",
+             shape.shared_bytes, gpu);
   Block& one = block();
   one.scheduler_sanitizer.is_here();
   one.body = &body;
@@ -304,13 +308,16 @@ void submit(const LaunchStream& stream, std::function<void()> work) {
   queue ? queue->put(std::move(work)) : work();
 }
 
-int64_t shared_max() {
-  static const int64_t bytes = [] {
-    const char* const kib = std::getenv("JIGE_EMULATED_SHARED_KIB");
-    return int64_t{kib ? std::atoi(kib) : 227} << 10;
-  }();
-  return bytes;
+int64_t shared_bytes_of(int gpu) {
+  constexpr int64_t kDataCentre = int64_t{227} << 10;
+  const char* const sizes = std::getenv("JIGE_EMULATED_SHARED_KIB");
+  if (!sizes) return kDataCentre;
+  const auto items = split_at(sizes, ',');
+  const size_t item = std::min(static_cast<size_t>(gpu), items.size() - 1);
+  return int64_t{std::atoi(std::string(items[item]).c_str())} << 10;
 }
+
+int64_t shared_max() { return shared_bytes_of(current_gpu()); }
 
 unsigned char* dynamic_shared() {
   constexpr uintptr_t kAlignment = 128;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "kernels/cuda/emulation/current_gpu.h"
 #include "kernels/cuda/emulation/device_memory.h"
 #include "kernels/cuda/emulation/emulated.h"
 #include "kernels/cuda/emulation/late_queue.h"
@@ -62,11 +63,15 @@ class EmulatedStream final : public CudaStream {
   void synchronize() override {
     if (queue_) queue_->record().wait();
   }
-  void* handle() override { return &place_; }
+  void* handle() override {
+    if (!record_) emulation::current_gpu() = gpu_;  // else run_repeated() did, as on a GPU
+    return &place_;
+  }
   LaunchRecord* launch_record() override { return record_; }
   // Once recorded only and once for real, as graphs are made: both are to be the same, but that
   // scratch may have to grow before.
   void run_repeated(const std::function<void()>& submit) override {
+    emulation::current_gpu() = gpu_;
     LaunchRecord first;
     record_ = &first;
     do {

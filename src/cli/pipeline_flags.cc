@@ -4,7 +4,9 @@
 
 #include <algorithm>
 
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <utility>
 #include <vector>
 
 #include "base/counted.h"
@@ -12,6 +14,7 @@
 #include "base/printable.h"
 #include "cli/device_flags.h"
 #include "cli/flags.h"
+#include "cli/gpu_list.h"
 #include "cli/input.h"
 #include "cli/model_sizes.h"
 #include "cli/schedule_choice.h"
@@ -19,8 +22,13 @@
 #include "formats/json_file.h"
 #include "formats/model_config.h"
 #include "model/architecture.h"
+#include "model/device_support.h"
+#include "ops/linear_cuda.h"
 #include "train/measured_costs.h"
+#include "train/options.h"
 #include "train/pipeline_costs.h"
+#include "train/run_gpus.h"
+#include "train/run_setup.h"
 
 namespace jige::cli {
 namespace {
@@ -52,11 +60,17 @@ void declare_costs(PipelineFlags& f, Flags& flags) {
 
 void declare_machine(PipelineFlags& f, Flags& flags) {
   flags.section("Machine (assumed rates, unless --costs has them or --measure finds them)");
+  flags.text(
+      "--device NAME", f.device,
+      "cpu, or GPUs here of which devices are parts in turns: cuda, cuda:1, cuda:0,cuda:1 or "
+      "cuda:all. Their memory is planned for, and with --measure their times");
   flags.integer("--devices N", f.devices, {.min = 1, .max = 1024},
-                "devices that share the work, such as GPUs");
+                "devices that share the work, such as GPUs; with --device as many as are named, or "
+                "a multiple");
   flags.bytes("--device-memory SIZE", f.device_memory,
-              "budget of each device; without it no limit");
-  flags.bytes("--host-memory SIZE", f.host_memory, "budget of the host; without it no limit");
+              "budget of each device; without it no limit, or its share of what its GPU has left");
+  flags.bytes("--host-memory SIZE", f.host_memory,
+              "budget of the host; without it no limit, or with --device what this machine has");
   flags.number("--device-tflops X", f.device_tflops, {.min = 0, .above_min = true},
                "10^12 operations a second that a device achieves");
   flags.number("--fetch-gb-per-s X", f.fetch_gb_per_s, {.min = 0, .above_min = true},
@@ -106,12 +120,59 @@ Result<formats::ModelConfig> model_config(const PipelineFlags& f) {
   return make_llama_config(shape, f.vocab_size > 0 ? f.vocab_size : base_size(shape).vocab_size);
 }
 
+// Times of blocks on this machine's processor, or on its GPUs.
+Result<plan::PipelineCosts> timed_costs(const PipelineFlags& f,
+                                        const model::Architecture& architecture,
+                                        const plan::PipelineCosts& counted, int64_t length,
+                                        DType compute) {
+  const bool on_gpus = !f.gpus().empty();
+  if (!on_gpus && f.devices * f.threads > threads_max()) {
+    return fail(
+        Code::kInvalidArgument,
+        "--devices: {} logical devices of {} thread{} are too many to be timed here, where {} "
+        "threads are the most; give fewer, or assume rates instead of --measure",
+        f.devices, f.threads, f.threads == 1 ? "" : "s", threads_max());
+  }
+  const auto devices = static_cast<int32_t>(f.devices);
+  std::vector<std::unique_ptr<Device>> gpus;
+  if (on_gpus) {
+    JIGE_DO(ops::cuda_matmul_ready());
+    JIGE_TRY(gpus, train::make_gpus(f.gpus()));
+    log_info("timing some blocks on {}, {}", gpus_text(f.gpus()),
+             jige::counted(f.devices, "device"));
+  } else {
+    log_info("timing some blocks on {} logical device{} of {} thread{}", f.devices,
+             f.devices == 1 ? "" : "s", f.threads, f.threads == 1 ? "" : "s");
+  }
+  TrainPlanProgress progress(f.quiet, "timing blocks");
+  const int threads = static_cast<int>(f.threads);
+  const int beside =
+      f.flags->given("--threads") ? threads : train::optimizer_threads_beside_gpu(devices);
+  return train::measure_costs(
+      architecture, counted,
+      {.devices = devices,
+       .micro_batch_tokens = f.micro_batch_tokens,
+       .context = length,
+       .compute = compute,
+       .gpus = train::pointers(gpus),
+       .compute_threads = threads,
+       .optimizer_threads = on_gpus ? beside : 1,
+       .progress = [shown = progress.listener()](int64_t done, int64_t total) {
+         shown(done, total);
+         return true;
+       }});
+}
+
 // Counted, and measured if that is asked for.
 Result<plan::PipelineCosts> model_costs(const PipelineFlags& f) {
+  const bool on_gpus = !f.gpus().empty();
   JIGE_TRY(const formats::ModelConfig config, model_config(f));
-  JIGE_TRY(const auto architecture, model::Architecture::create(config));
+  const DeviceKind kind = on_gpus ? DeviceKind::kCuda : DeviceKind::kCpu;
+  JIGE_TRY(const auto architecture,
+           model::Architecture::create(config, {}, model::HeadKind::kLanguageModel, kind));
+  JIGE_DO(model::check_device_support(kind, "--device " + f.device, *architecture));
   JIGE_TRY(const std::optional<DType> chosen, read_compute_dtype(f.dtype));
-  const DType compute = chosen.value_or(default_training_dtype());
+  const DType compute = chosen.value_or(default_training_dtype(on_gpus));
   const int64_t length =
       std::min(f.micro_batch_tokens, f.context > 0 ? f.context : config.context_max);
   const plan::PipelineCosts counted =
@@ -124,29 +185,9 @@ Result<plan::PipelineCosts> model_costs(const PipelineFlags& f) {
                                        .offload_bytes_per_s = f.fetch_gb_per_s * 1e9,
                                        .link_bytes_per_s = f.link_gb_per_s * 1e9,
                                        .host_parameters_per_s = f.host_optimizer,
-                                       .device_parameters_per_s = f.device_optimizer}});
-  if (!f.measure) return counted;
-  if (f.devices * f.threads > threads_max()) {
-    return fail(
-        Code::kInvalidArgument,
-        "--devices: {} logical devices of {} thread{} are too many to be timed here, where {} "
-        "threads are the most; give fewer, or assume rates instead of --measure",
-        f.devices, f.threads, f.threads == 1 ? "" : "s", threads_max());
-  }
-  log_info("timing some blocks on {} logical device{} of {} thread{}", f.devices,
-           f.devices == 1 ? "" : "s", f.threads, f.threads == 1 ? "" : "s");
-  TrainPlanProgress progress(f.quiet, "timing blocks");
-  return train::measure_costs(
-      *architecture, counted,
-      {.devices = static_cast<int32_t>(f.devices),
-       .micro_batch_tokens = f.micro_batch_tokens,
-       .context = length,
-       .compute = compute,
-       .compute_threads = static_cast<int>(f.threads),
-       .progress = [shown = progress.listener()](int64_t done, int64_t total) {
-         shown(done, total);
-         return true;
-       }});
+                                       .device_parameters_per_s = f.device_optimizer},
+                             .several_gpus = f.gpus().size() > 1});
+  return f.measure ? timed_costs(f, *architecture, counted, length, compute) : counted;
 }
 
 // Of a file that is all costs, or of a plan.
@@ -188,7 +229,30 @@ Status PipelineFlags::check_given() const {
                   costs_file));
 }
 
-Result<plan::TrainPlanRequest> PipelineFlags::request() const {
+Status PipelineFlags::find_gpus() {
+  JIGE_TRY(gpus_, named_gpus(device));
+  if (gpus_.empty()) return {};
+  if (!flags->given("--devices")) devices = std::ssize(gpus_);
+  if (devices % std::ssize(gpus_) == 0) return {};
+  return fail(Code::kInvalidArgument,
+              "--devices: {} cannot be shared out evenly among {} GPUs; give a multiple of {}",
+              devices, gpus_.size(), gpus_.size());
+}
+
+Status PipelineFlags::set_budget(plan::MemoryBudget& budget) const {
+  if (device_memory > 0) budget.device_bytes = device_memory;
+  if (host_memory > 0) budget.host_bytes = host_memory;
+  if (gpus_.empty()) return {};
+  JIGE_TRY(train::GpuShares shares, train::share_gpus({.gpus = gpus_,
+                                                       .devices = static_cast<int32_t>(devices),
+                                                       .device_bytes = device_memory}));
+  budget.device_bytes = shares.device_bytes.front();
+  if (!shares.equal()) budget.own_bytes = std::move(shares.device_bytes);
+  if (host_memory == 0) budget.host_bytes = train::pipeline_host_bytes();
+  return {};
+}
+
+Result<plan::TrainPlanRequest> PipelineFlags::request() {
   if (!folder.empty() + !size.empty() + !costs_file.empty() != 1) {
     return fail(
         Code::kInvalidArgument,
@@ -196,6 +260,7 @@ Result<plan::TrainPlanRequest> PipelineFlags::request() const {
         fmt::join(model_size_names(), ", "));
   }
   JIGE_DO(check_given());
+  JIGE_DO(find_gpus());
   if (measure && !costs_file.empty()) {
     return fail(Code::kInvalidArgument,
                 "--measure times a model's blocks, --costs {} has times; give one of them",
@@ -205,8 +270,7 @@ Result<plan::TrainPlanRequest> PipelineFlags::request() const {
   JIGE_TRY(request.costs, costs_file.empty() ? model_costs(*this) : file_costs(*this));
   request.devices = static_cast<int32_t>(devices);
   request.micro_batches = {micro_batch_count()};
-  if (device_memory > 0) request.budget.device_bytes = device_memory;
-  if (host_memory > 0) request.budget.host_bytes = host_memory;
+  JIGE_DO(set_budget(request.budget));
   if (clip != "auto") request.clip = chosen(clip, plan::clip_name, 3).front();
   request.kinds = chosen(schedule, plan::schedule_name, plan::kScheduleKindCount);
   request.optimizers = chosen(optimizer, plan::optimizer_name, 3);

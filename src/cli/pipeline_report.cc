@@ -1,7 +1,9 @@
 #include "cli/pipeline_report.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -9,6 +11,7 @@
 #include "base/file.h"
 #include "cli/table.h"
 #include "plan/pipeline_svg.h"
+#include "train/logical_device.h"
 
 namespace jige::cli {
 namespace {
@@ -35,6 +38,65 @@ std::string order_text(const plan::ScheduleRequest& choice) {
     default:
       return choice.fast_forward ? "after the gradient has left" : "with the input gradients";
   }
+}
+
+// What a GPU has of a plan.
+struct GpuPart {
+  std::vector<plan::BlockRange> forward, backward;  // by stage
+  int64_t planned_bytes = 0, budget_bytes = 0;
+  double busy_s = 0;  // of its busiest device
+};
+
+std::vector<GpuPart> gpu_parts(const plan::TrainPlan& plan, const plan::MemoryBudget& budget,
+                               const std::vector<int>& gpus) {
+  std::vector<GpuPart> parts(gpus.size());
+  if (gpus.empty()) return parts;
+  const auto of = [&](int32_t device) -> GpuPart& {
+    return parts[train::gpu_in_turn(gpus.size(), device)];
+  };
+  for (const plan::PipelineTask& task : plan.schedule.tasks) {
+    if (task.micro_batch != 0) continue;
+    if (task.kind == plan::TaskKind::kForward) of(task.device).forward.push_back(task.blocks);
+    if (task.kind == plan::TaskKind::kBackwardWeight) {
+      of(task.device).backward.push_back(task.blocks);
+    }
+  }
+  const plan::TrainPrediction& prediction = plan.prediction;
+  for (size_t d = 0; d < prediction.bytes_of_devices.size(); ++d) {
+    GpuPart& part = of(static_cast<int32_t>(d));
+    part.planned_bytes += prediction.bytes_of_devices[d];
+    part.budget_bytes += budget.of(d);
+    part.busy_s = std::max(part.busy_s, prediction.devices[d].busy_s);
+  }
+  for (GpuPart& part : parts) {
+    std::ranges::sort(part.forward);
+    std::ranges::sort(part.backward);
+  }
+  return parts;
+}
+
+// "0-3, 8", with the last block of each run named.
+std::string blocks_text(const std::vector<plan::BlockRange>& stages) {
+  std::vector<plan::BlockRange> runs;
+  for (const plan::BlockRange& stage : stages) {
+    if (!runs.empty() && runs.back().end == stage.begin) {
+      runs.back().end = stage.end;
+    } else {
+      runs.push_back(stage);
+    }
+  }
+  std::vector<std::string> texts;
+  for (const plan::BlockRange& run : runs) {
+    texts.push_back(run.size() == 1 ? fmt::format("{}", run.begin)
+                                    : fmt::format("{}-{}", run.begin, run.end - 1));
+  }
+  return fmt::format("{}", fmt::join(texts, ", "));
+}
+
+std::string share_text(const GpuPart& part) {
+  if (part.forward == part.backward) return "blocks " + blocks_text(part.forward);
+  return fmt::format("forward blocks {}, backward {}", blocks_text(part.forward),
+                     blocks_text(part.backward));
 }
 
 }  // namespace
@@ -70,8 +132,10 @@ Json prediction_json(const plan::TrainPrediction& prediction) {
             {"device_bytes", prediction.device_bytes},
             {"host_bytes", prediction.host_bytes}};
   json["devices"] = Json::array();
-  for (const plan::DeviceTime& device : prediction.devices) {
-    json["devices"].push_back({{"busy_s", device.busy_s},
+  for (size_t d = 0; d < prediction.devices.size(); ++d) {
+    const plan::DeviceTime& device = prediction.devices[d];
+    json["devices"].push_back({{"bytes", prediction.bytes_of_devices[d]},
+                               {"busy_s", device.busy_s},
                                {"ramp_s", device.ramp_s},
                                {"turn_s", device.turn_s},
                                {"transfer_s", device.transfer_s},
@@ -80,7 +144,22 @@ Json prediction_json(const plan::TrainPrediction& prediction) {
   return json;
 }
 
-std::string plan_text(const plan::TrainPlan& plan, const plan::MemoryBudget& budget) {
+Json gpu_shares_json(const plan::TrainPlan& plan, const plan::MemoryBudget& budget,
+                     const std::vector<int>& gpus) {
+  Json list = Json::array();
+  const std::vector<GpuPart> parts = gpu_parts(plan, budget, gpus);
+  for (size_t i = 0; i < parts.size(); ++i) {
+    list.push_back({{"gpu", gpus[i]},
+                    {"share", share_text(parts[i])},
+                    {"planned_bytes", parts[i].planned_bytes},
+                    {"budget_bytes", parts[i].budget_bytes},
+                    {"busy_s", parts[i].busy_s}});
+  }
+  return list;
+}
+
+std::string plan_text(const plan::TrainPlan& plan, const plan::MemoryBudget& budget,
+                      const std::vector<int>& gpus) {
   const plan::ScheduleRequest& choice = plan.choice;
   const plan::TrainPrediction& prediction = plan.prediction;
   Table table({{}, {}});
@@ -99,7 +178,16 @@ std::string plan_text(const plan::TrainPlan& plan, const plan::MemoryBudget& bud
   table.row({"step", seconds_text(prediction.step_s)});
   table.row({"bubble", fmt::format("{:.1f} % of the devices' time", 100 * prediction.bubble)});
   table.row({"behind the passes", seconds_text(prediction.tail_s)});
-  table.row({"fullest device", with_budget(prediction.device_bytes, budget.device_bytes)});
+  if (gpus.empty()) {
+    table.row({"fullest device", with_budget(prediction.device_bytes, budget.device_bytes)});
+  }
+  const std::vector<GpuPart> parts = gpu_parts(plan, budget, gpus);
+  for (size_t i = 0; i < parts.size(); ++i) {
+    table.row({fmt::format("GPU {}", gpus[i]),
+               fmt::format("{}; {}; works {:.0f} % of the time", share_text(parts[i]),
+                           with_budget(parts[i].planned_bytes, parts[i].budget_bytes),
+                           100 * parts[i].busy_s / std::max(prediction.step_s, 1e-30))});
+  }
   table.row({"host", with_budget(prediction.host_bytes, budget.host_bytes)});
   return table.render() + fmt::format(
                               "\nWhat limits it: {}.\nSimulated, not measured; best of {} "

@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "base/file.h"
 #include "cli/command.h"
@@ -13,7 +14,7 @@
 #include "cli/pipeline_report.h"
 #include "cli/train_plan_progress.h"
 #include "plan/pipeline_schedule_json.h"
-#include "train/measured_costs.h"
+#include "train/machine_identity.h"
 
 namespace jige::cli {
 namespace {
@@ -26,7 +27,8 @@ class PlanTrainCommand final : public Command {
         "run, how the model is cut into stages, what stays on the host, and how long a step should "
         "take. Tries every combination, and keeps the fastest that fits. If nothing fits, it says "
         "which budget to raise, and to how much. Times are simulated "
-        "from assumed, given or measured costs.");
+        "from assumed, given or measured costs. With --device the plan is for GPUs here, and "
+        "`jige train --plan` runs it on them.");
     pipeline_.declare(flags);
     flags.section("Result");
     flags.text("-o,--out FILE", out_, "write the plan with its whole schedule as JSON");
@@ -36,6 +38,7 @@ class PlanTrainCommand final : public Command {
     flags.example("jige plan train --size 110m --devices 4 --device-memory 4GiB");
     flags.example(
         "jige plan train models/llama-3.2-1b --devices 2 --device-memory 8GiB -o plan.json");
+    flags.example("jige plan train models/llama-3.1-8b --device cuda:all --measure -o plan.json");
   }
 
   Status run() override {
@@ -50,6 +53,8 @@ class PlanTrainCommand final : public Command {
               {"prediction", prediction_json(plan.prediction)},
               {"binding", plan.binding},
               {"candidates", plan.candidate_count}};
+    const std::vector<int>& gpus = pipeline_.gpus();
+    if (!gpus.empty()) json["gpu_shares"] = gpu_shares_json(plan, request.budget, gpus);
     if (!svg_.empty()) {
       JIGE_DO(write_timeline(svg_, plan.schedule, request.costs, pipeline_.summary()));
     }
@@ -57,13 +62,17 @@ class PlanTrainCommand final : public Command {
       Json whole = json;
       whole["costs"] = plan::costs_to_json(request.costs);
       if (pipeline_.measure) whole["machine"] = train::machine_identity();
+      if (!gpus.empty()) {
+        JIGE_TRY(whole["gpus"], train::gpus_identity(gpus));
+      }
       whole["schedule"] = plan::schedule_to_json(plan.schedule);
       JIGE_DO(write_file_atomic(out_, dump_json(whole) + "\n"));
     }
     if (output_.json) {
       print_json(json);
     } else {
-      print_text(fmt::format("{}\n\n{}", pipeline_.summary(), plan_text(plan, request.budget)));
+      print_text(
+          fmt::format("{}\n\n{}", pipeline_.summary(), plan_text(plan, request.budget, gpus)));
       if (tasks_) print_text("\n" + plan::to_text(plan.schedule));
     }
     return {};

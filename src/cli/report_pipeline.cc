@@ -169,8 +169,8 @@ std::vector<std::pair<std::string, std::string>> pipeline_facts(const PipelineVi
     std::string text =
         fmt::format("{} measured, {} planned", format_bytes(memory.device_peak_bytes[d]),
                     format_bytes(memory.device_planned_bytes[d]));
-    if (memory.device_budget_bytes > 0) {
-      text += fmt::format(", budget {}", format_bytes(memory.device_budget_bytes));
+    if (d < memory.device_budget_bytes.size() && memory.device_budget_bytes[d] > 0) {
+      text += fmt::format(", budget {}", format_bytes(memory.device_budget_bytes[d]));
     }
     facts.emplace_back(fmt::format("peak of device {}", d), text);
   }
@@ -251,8 +251,13 @@ std::string memory_svg(const PipelineView& view) {
          .color = kLineColors[static_cast<size_t>(d) % kLineColors.size()],
          .points = envelope(plan::memory_over_time(*graph, times, buffers, d), times.step_s)});
   }
-  if (record.memory.device_budget_bytes > 0) {
-    const double budget = static_cast<double>(record.memory.device_budget_bytes) / (1 << 20);
+  std::vector<int64_t> budgets = record.memory.device_budget_bytes;
+  std::ranges::sort(budgets);
+  const auto same = std::ranges::unique(budgets);
+  budgets.erase(same.begin(), same.end());
+  for (const int64_t bytes : budgets) {
+    if (bytes == 0) continue;
+    const double budget = static_cast<double>(bytes) / (1 << 20);
     chart.series.push_back(
         {.name = "budget", .color = "#cf222e", .points = {{0, budget}, {times.step_s, budget}}});
   }

@@ -58,7 +58,7 @@ train::PipelineRecord example_record(double factor) {
                         .offload_bytes_per_s = 1e9,
                         .link_bytes_per_s = 1e9,
                         .host_parameters_per_s = 1e5};
-  record.memory = {.device_budget_bytes = 8 << 20,
+  record.memory = {.device_budget_bytes = {8 << 20, 8 << 20},
                    .device_planned_bytes = {7 << 20, 7 << 20},
                    .device_peak_bytes = {6 << 20, 6 << 20},
                    .host_planned_bytes = 64 << 20,

@@ -110,8 +110,7 @@ class TrainCommand final : public Command {
   Status run_rank(std::optional<train::RankOptions> ranks) {
     if (ranks && ranks->rank != 0) hush();
     JIGE_TRY(const std::vector<int> gpus, choose_gpus(ranks));
-    JIGE_TRY(train::TrainOptions options, train_.to_options(*flags_, std::ssize(gpus)));
-    options.gpus = gpus;
+    JIGE_TRY(train::TrainOptions options, train_.to_options(*flags_, gpus));
     JIGE_DO(check_data_files(options.data));
     options.ranks = ranks;
     options.thread_count = static_cast<int>(device_.threads);

@@ -316,7 +316,8 @@ bool TrainFlags::names_model(const Flags& flags) const {
          given("--vocab-size");
 }
 
-Result<train::TrainOptions> TrainFlags::to_options(const Flags& flags, int64_t gpu_count) const {
+Result<train::TrainOptions> TrainFlags::to_options(const Flags& flags,
+                                                   const std::vector<int>& gpus) const {
   JIGE_DO(check_flags(flags));
   JIGE_DO(check_preference(flags));
   JIGE_DO(check_sources(flags));
@@ -339,7 +340,7 @@ Result<train::TrainOptions> TrainFlags::to_options(const Flags& flags, int64_t g
   if (made.steps == 0 && made.epochs == 0) made.epochs = 1;
   JIGE_TRY(made.schedule.kind, train::parse_schedule(schedule));
   JIGE_TRY(const std::optional<DType> compute, read_compute_dtype(dtype));
-  made.compute = compute.value_or(default_training_dtype(gpu_count > 0));
+  made.compute = compute.value_or(default_training_dtype(!gpus.empty()));
   JIGE_TRY(made.export_dtype, parse_dtype(export_dtype));
   JIGE_TRY(made.optimizer.moments, ops::parse_moment_format(moments));
   made.data.packing = packing == "stream" ? train::Packing::kStream : train::Packing::kDocuments;
@@ -354,7 +355,8 @@ Result<train::TrainOptions> TrainFlags::to_options(const Flags& flags, int64_t g
                 : fresh     ? train::ResumeMode::kNever
                             : train::ResumeMode::kAuto;
   made.merge_lora = !no_merge;
-  JIGE_TRY(made.pipeline, pipeline.options(gpu_count));
+  made.gpus = gpus;
+  JIGE_TRY(made.pipeline, pipeline.options(gpus));
   if (!made.pipeline) {
     JIGE_DO(
         flags.refuse({"--times"}, "is of plans for a pipeline: give --devices, or leave it out"));

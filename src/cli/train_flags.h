@@ -49,8 +49,10 @@ struct TrainFlags {
 
   // Everything but the model's configuration and its tokenizer, which may have to be made first.
   // Fails with kInvalidArgument naming the flags that contradict each other, would do nothing, or
-  // are missing. `flags` are those it was declared on; the GPUs' own options are the caller's.
-  Result<train::TrainOptions> to_options(const Flags& flags, int64_t gpu_count = 0) const;
+  // are missing, and as reading a plan does. `flags` are those it was declared on; `gpus` compute,
+  // or none: the processor.
+  Result<train::TrainOptions> to_options(const Flags& flags,
+                                         const std::vector<int>& gpus = {}) const;
 
   // Whether the user says which model to train, new or not.
   bool names_model(const Flags& flags) const;

@@ -92,14 +92,17 @@ TEST(TrainRankFlags, ShareOutGpusInTurnsUnlessOneIsNamed) {
 
 // With several GPUs there is a pipeline, with a device on each where no number is given.
 TEST(TrainFlags, TrainByAScheduleOnSeveralGpus) {
-  const auto devices = [](std::vector<std::string> more, int64_t gpu_count) {
+  const auto devices = [](std::vector<std::string> more, int gpu_count) {
     TrainFlags train;
     Flags flags("train");
     train.declare(flags);
     std::vector<std::string> words = {"--data", "a.txt", "--out", "run"};
     words.insert(words.end(), more.begin(), more.end());
     EXPECT_TRUE(flags.parse(words));
-    const auto options = train.to_options(flags, gpu_count);
+    std::vector<int> gpus;
+    for (int gpu = 0; gpu < gpu_count; ++gpu) gpus.push_back(gpu);
+    const auto options = train.to_options(flags, gpus);
+    EXPECT_EQ(options->gpus, gpus);
     return options->pipeline ? options->pipeline->devices : 0;
   };
   EXPECT_EQ(devices({}, 0), 0);

@@ -9,7 +9,7 @@
 #include "formats/json_file.h"
 #include "plan/pipeline_costs.h"
 #include "plan/pipeline_schedule_json.h"
-#include "train/measured_costs.h"
+#include "train/machine_identity.h"
 
 namespace jige::cli {
 
@@ -46,12 +46,13 @@ void TrainPipelineFlags::declare(Flags& flags) {
              "trace");
 }
 
-Result<std::optional<train::PipelineOptions>> TrainPipelineFlags::options(int64_t gpu_count) const {
+Result<std::optional<train::PipelineOptions>> TrainPipelineFlags::options(
+    const std::vector<int>& gpus) const {
   const bool chooses = pipeline != "auto" || optimizer != "auto" || parameters != "auto" ||
                        recompute != "auto" || clip != "auto" || forward_stages > 0 ||
                        backward_stages > 0;
   const bool asked = devices > 0 || device_memory > 0 || host_memory > 0 || chooses ||
-                     !plan_file.empty() || !trace_file.empty() || gpu_count > 1;
+                     !plan_file.empty() || !trace_file.empty() || gpus.size() > 1;
   if (!asked) return std::nullopt;
   if (!plan_file.empty() && (chooses || devices > 0)) {
     return fail(Code::kInvalidArgument,
@@ -59,7 +60,8 @@ Result<std::optional<train::PipelineOptions>> TrainPipelineFlags::options(int64_
                 plan_file);
   }
   train::PipelineOptions made{
-      .devices = static_cast<int32_t>(devices > 0 ? devices : std::max<int64_t>(gpu_count, 1)),
+      .devices =
+          static_cast<int32_t>(devices > 0 ? devices : std::max<int64_t>(std::ssize(gpus), 1)),
       .device_bytes = device_memory,
       .host_bytes = host_memory,
       .times = times == "assumed" ? train::TimesSource::kAssumed : train::TimesSource::kMeasured,
@@ -71,7 +73,12 @@ Result<std::optional<train::PipelineOptions>> TrainPipelineFlags::options(int64_
   if (clip != "auto") made.clip = chosen(clip, plan::clip_name, 3).front();
   if (forward_stages > 0) made.forward_stages = {static_cast<int32_t>(forward_stages)};
   if (backward_stages > 0) made.backward_stages = {static_cast<int32_t>(backward_stages)};
-  if (plan_file.empty()) return made;
+  if (!plan_file.empty()) JIGE_DO(read_plan(gpus, made));
+  return made;
+}
+
+Status TrainPipelineFlags::read_plan(const std::vector<int>& gpus,
+                                     train::PipelineOptions& made) const {
   JIGE_DO(check_file("--plan", plan_file, "a plan made by `jige plan train -o FILE`"));
   JIGE_TRY(const Json json, formats::load_json_object(plan_file));
   const auto schedule = json.find("schedule");
@@ -83,6 +90,7 @@ Result<std::optional<train::PipelineOptions>> TrainPipelineFlags::options(int64_
   JIGE_TRY(made.schedule, plan::schedule_from_json(*schedule, plan_file));
   made.devices = made.schedule->device_count;
   made.source = plan_file;
+  JIGE_DO(train::check_same_gpus(json.value("gpus", Json()), gpus, plan_file));
   if (const auto costs = json.find("costs"); costs != json.end()) {
     JIGE_TRY(made.costs, plan::costs_from_json(*costs, plan_file + ": costs"));
   }
@@ -90,7 +98,7 @@ Result<std::optional<train::PipelineOptions>> TrainPipelineFlags::options(int64_
     JIGE_DO(train::check_same_machine(*machine, plan_file));
     if (made.costs) made.times = train::TimesSource::kGiven;
   }
-  return made;
+  return {};
 }
 
 }  // namespace jige::cli

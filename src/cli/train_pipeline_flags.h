@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "train/pipeline_plan.h"
@@ -26,9 +27,13 @@ struct TrainPipelineFlags {
   std::string trace_file;
 
   void declare(Flags& flags);
-  // Nothing where neither a flag asks for a pipeline nor there are several GPUs. Fails with
-  // kInvalidArgument on contradictions, and as reading a plan does.
-  Result<std::optional<train::PipelineOptions>> options(int64_t gpu_count) const;
+  // Nothing where neither a flag asks for a pipeline nor there are several GPUs (none: the
+  // processor computes). Fails with kInvalidArgument on contradictions and on a plan for other
+  // devices, and as reading a plan does.
+  Result<std::optional<train::PipelineOptions>> options(const std::vector<int>& gpus) const;
+
+ private:
+  Status read_plan(const std::vector<int>& gpus, train::PipelineOptions& made) const;
 };
 
 }  // namespace jige::cli

@@ -265,6 +265,7 @@ void TrainReport::on_plan(const train::TrainPlan& plan) {
              plan.split_context ? "; each has a part of every sequence" : "");
   }
   if (!plan.pipeline) return;
+  gpus_ = plan.pipeline->gpus;
   const std::vector<int64_t>& devices = plan.pipeline->device_bytes;
   const size_t gpus = plan.pipeline->gpus.size();
   log_info("{}; at most {} on a device, {} on the host{}", pipeline_line(plan.pipeline->schedule),
@@ -348,10 +349,11 @@ void TrainReport::finish(const train::TrainResult& result) {
     log_info("memory: {} predicted, {} at the peak", format_bytes(memory.process_predicted_bytes),
              format_bytes(memory.process_private_peak_bytes));
   }
-  for (size_t d = 0; d < memory.device_peak_bytes.size(); ++d) {
-    log_info("device {}: {} planned, {} at the peak", d,
-             format_bytes(memory.device_planned_bytes[d]),
-             format_bytes(memory.device_peak_bytes[d]));
+  log_devices(memory);
+  if (result.step_times) {
+    const train::StepTimes& times = *result.step_times;
+    log_info("a step: {:.3g} s predicted, {:.3g} s measured (median of this part's)",
+             times.predicted_s, times.measured_s);
   }
   if (result.was_complete) log_info("nothing was left to do: all steps are done");
   if (const std::string text = best_text(result); !text.empty()) log_info("{}", text);
@@ -359,6 +361,25 @@ void TrainReport::finish(const train::TrainResult& result) {
   if (!result.model_folder.empty()) {
     log_info("model: {}; talk to it with `jige chat {}`", result.model_folder,
              shell_word(result.model_folder));
+  }
+}
+
+// What was planned beside what was taken, of each GPU or logical device.
+void TrainReport::log_devices(const train::MemoryReport& memory) const {
+  const auto show = [](const std::string& name, int64_t planned, int64_t peak) {
+    log_info("{}: {} planned, {} at the peak", name, format_bytes(planned), format_bytes(peak));
+  };
+  const auto total = [&](const std::vector<int64_t>& bytes, size_t first) {
+    int64_t sum = 0;
+    for (size_t d = first; d < bytes.size(); d += gpus_.size()) sum += bytes[d];
+    return sum;
+  };
+  for (size_t d = 0; gpus_.empty() && d < memory.device_peak_bytes.size(); ++d) {
+    show(fmt::format("device {}", d), memory.device_planned_bytes[d], memory.device_peak_bytes[d]);
+  }
+  for (size_t i = 0; i < gpus_.size(); ++i) {
+    show(fmt::format("GPU {}", gpus_[i]), total(memory.device_planned_bytes, i),
+         total(memory.device_peak_bytes, i));
   }
 }
 

@@ -6,6 +6,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/progress.h"
 #include "cli/output.h"
@@ -33,6 +34,7 @@ class TrainReport {
   void on_step(const train::StepInfo& info);
   void on_eval(const train::EvalInfo& info);
   void on_checkpoint(const train::CheckpointInfo& info);
+  void log_devices(const train::MemoryReport& memory) const;
 
   OutputFlags output_;
   std::unique_ptr<Progress> data_progress_;
@@ -44,6 +46,7 @@ class TrainReport {
   std::unique_ptr<Progress> step_progress_;
   int64_t step_first_ = 0;
   int64_t step_ = 0;
+  std::vector<int> gpus_;  // of a pipeline; none: the processor's devices
   std::string eval_note_;
   std::string reward_note_;                    // of the last step, where rewards are learned from
   const char* no_loss_ = "it was not finite";  // why the last step has none, where it has none

@@ -2,8 +2,9 @@
 #include <map>
 #include <numeric>
 #include <tuple>
+#include <utility>
 
-#include "plan/pipeline_partition.h"
+#include "plan/pipeline_cuts.h"
 #include "plan/pipeline_planner.h"
 
 namespace jige::plan {
@@ -18,27 +19,6 @@ std::vector<int32_t> up_to(int32_t count) {
   std::vector<int32_t> list(static_cast<size_t>(std::max(count, 0)));
   std::iota(list.begin(), list.end(), 1);
   return list;
-}
-
-// What a partition evens out.
-enum class Balance { kForward, kBackward, kBoth, kBytes };
-
-std::vector<double> block_weights(const PipelineCosts& costs, const ScheduleRequest& candidate,
-                                  Balance balance) {
-  std::vector<double> weights;
-  for (const BlockCost& block : costs.blocks) {
-    const double backward = block.backward_input_s + block.backward_weight_s +
-                            (candidate.recompute ? block.recompute_s : 0);
-    const int64_t state = candidate.optimizer == OptimizerMode::kDevice
-                              ? block.parameters * costs.state_bytes_per_parameter
-                              : 0;
-    const int64_t bytes = block.parameter_bytes + block.gradient_bytes + block.saved_bytes + state;
-    weights.push_back(balance == Balance::kForward    ? block.forward_s
-                      : balance == Balance::kBackward ? backward
-                      : balance == Balance::kBoth     ? block.forward_s + backward
-                                                      : static_cast<double>(bytes));
-  }
-  return weights;
 }
 
 class Lattice {
@@ -108,7 +88,8 @@ class Lattice {
 
   void add_orders(ScheduleRequest base) {
     // What contradicts itself does so with every order.
-    if (const auto stages = pipeline_stages(base); !stages) {
+    const auto stages = pipeline_stages(base);
+    if (!stages) {
       if (reason_.empty()) reason_ = stages.error().message;
       return;
     }
@@ -121,23 +102,21 @@ class Lattice {
         const bool splits = base.kind == ScheduleKind::kZbH1 || base.kind == ScheduleKind::kZbV;
         if (splits && defer != WeightDefer::kNone) continue;
         base.defer = defer;
-        add_partitions(base);
+        add_partitions(base, *stages);
       }
     }
   }
 
   // Even in time; where that differs, also even in bytes, for what would not fit otherwise.
-  void add_partitions(ScheduleRequest base) {
+  void add_partitions(ScheduleRequest base, const PipelineOrder& stages) {
     const bool apart = base.kind == ScheduleKind::kSPipe;
-    const int32_t forward = base.devices * base.forward_stages;
-    const int32_t backward = base.devices * base.backward_stages;
     ScheduleRequest timed = base;
-    timed.forward_cuts = cuts(base, apart ? Balance::kForward : Balance::kBoth, forward);
-    if (apart) timed.backward_cuts = cuts(base, Balance::kBackward, backward);
+    timed.forward_cuts = cuts(base, apart ? Balance::kForward : Balance::kBoth, stages.forward);
+    if (apart) timed.backward_cuts = cuts(base, Balance::kBackward, stages.backward);
     push(timed);
     ScheduleRequest light = base;
-    light.forward_cuts = cuts(base, Balance::kBytes, forward);
-    if (apart) light.backward_cuts = cuts(base, Balance::kBytes, backward);
+    light.forward_cuts = cuts(base, Balance::kBytes, stages.forward);
+    if (apart) light.backward_cuts = cuts(base, Balance::kBytes, stages.backward);
     if (light.forward_cuts != timed.forward_cuts || light.backward_cuts != timed.backward_cuts) {
       push(light);
     }
@@ -145,24 +124,21 @@ class Lattice {
 
   // Found once for all candidates that weigh blocks alike.
   const std::vector<int32_t>& cuts(const ScheduleRequest& candidate, Balance balance,
-                                   int32_t stages) {
+                                   const std::vector<PipelineStage>& stages) {
     const bool on_device = candidate.optimizer == OptimizerMode::kDevice;
+    std::vector<int32_t> devices;
+    for (const PipelineStage& stage : stages) devices.push_back(stage.device);
     const auto [entry, fresh] =
-        cuts_.try_emplace({balance, candidate.recompute, on_device, stages});
+        cuts_.try_emplace({balance, candidate.recompute, on_device, std::move(devices)});
     if (fresh) {
-      const Result<Partition> partition =
-          balance_stages(block_weights(request_.costs, candidate, balance), stages);
-      if (partition) entry->second = partition->cuts;
+      auto found = cut_stages(request_, candidate, balance, stages);
+      if (found) entry->second = std::move(*found);
     }
     return entry->second;
   }
 
   void push(ScheduleRequest candidate) {
-    if (candidate.defer == WeightDefer::kUnbounded) {
-      if (const Result<PipelineOrder> stages = pipeline_stages(candidate)) {
-        candidate.times = stage_times(*stages, request_.costs, candidate.recompute);
-      }
-    }
+    renew_times(request_.costs, candidate);
     list_.push_back(std::move(candidate));
   }
 
@@ -170,7 +146,7 @@ class Lattice {
   std::vector<ScheduleRequest> list_;
   std::string reason_;       // why the first that was possible in itself is not
   std::string twin_reason_;  // where nothing else was tried
-  std::map<std::tuple<Balance, bool, bool, int32_t>, std::vector<int32_t>> cuts_;
+  std::map<std::tuple<Balance, bool, bool, std::vector<int32_t>>, std::vector<int32_t>> cuts_;
 };
 
 }  // namespace

@@ -34,12 +34,11 @@ constexpr NumberField kTimes[] = {{"forward_s", &BlockCost::forward_s},
                                   {"recompute_s", &BlockCost::recompute_s},
                                   {"backward_input_s", &BlockCost::backward_input_s},
                                   {"backward_weight_s", &BlockCost::backward_weight_s}};
-constexpr CountField kCounts[] = {{"parameters", &BlockCost::parameters},
-                                  {"parameter_bytes", &BlockCost::parameter_bytes},
-                                  {"gradient_bytes", &BlockCost::gradient_bytes},
-                                  {"input_bytes", &BlockCost::input_bytes},
-                                  {"saved_bytes", &BlockCost::saved_bytes},
-                                  {"pending_bytes", &BlockCost::pending_bytes}};
+constexpr CountField kCounts[] = {
+    {"parameters", &BlockCost::parameters},      {"parameter_bytes", &BlockCost::parameter_bytes},
+    {"master_bytes", &BlockCost::master_bytes},  {"gradient_bytes", &BlockCost::gradient_bytes},
+    {"input_bytes", &BlockCost::input_bytes},    {"saved_bytes", &BlockCost::saved_bytes},
+    {"pending_bytes", &BlockCost::pending_bytes}};
 constexpr RateField kRates[] = {
     {"fetch_bytes_per_s", &PipelineRates::fetch_bytes_per_s},
     {"offload_bytes_per_s", &PipelineRates::offload_bytes_per_s},
@@ -66,7 +65,7 @@ Status check_names(const Json& object, const std::vector<std::string_view>& know
 // check_buffer_bytes() says whether they do.
 constexpr int64_t kBytesMax = int64_t{1} << 40;
 // And times and rates: sums of these stay finite.
-constexpr double kSecondsMax = 1e12, kRateMin = 1e-9;
+constexpr double kSecondsMax = 1e12, kRateMin = 1e-9, kPaceMax = 1e6;
 
 }  // namespace
 
@@ -88,6 +87,10 @@ Status check_costs(const PipelineCosts& costs, int32_t block_count) {
       return fail(Code::kInvalidArgument, "block {}: {} is {}, must be 0 to {}", b, count.name,
                   value, kBytesMax);
     }
+    const BlockCost& block = costs.blocks[b];
+    if (block.master_bytes <= block.parameter_bytes) continue;
+    return fail(Code::kInvalidArgument, "block {}: master_bytes is {}, more than parameter_bytes",
+                b, block.master_bytes);
   }
   for (const RateField& rate : kRates) {
     if (costs.rates.*rate.field >= kRateMin) continue;
@@ -108,7 +111,19 @@ Status check_costs(const PipelineCosts& costs, int32_t block_count) {
     if (bytes >= 0 && bytes <= kBytesMax) continue;
     return fail(Code::kInvalidArgument, "{} is {}, must be 0 to {}", field.name, bytes, kBytesMax);
   }
+  for (const double pace : costs.device_paces) {
+    if (pace >= 1 / kPaceMax && pace <= kPaceMax) continue;
+    return fail(Code::kInvalidArgument, "device_paces has {}, must be {} to {}", pace, 1 / kPaceMax,
+                kPaceMax);
+  }
   return {};
+}
+
+Status check_paces(const PipelineCosts& costs, int32_t device_count) {
+  const auto paces = std::ssize(costs.device_paces);
+  if (paces == 0 || paces == device_count) return {};
+  return fail(Code::kInvalidArgument, "device_paces has {} of them for {} devices", paces,
+              device_count);
 }
 
 int64_t message_bytes_max(const PipelineCosts& costs) {
@@ -123,23 +138,27 @@ double task_seconds(const PipelineSchedule& schedule, const PipelineCosts& costs
   const auto bytes_of = [&](int64_t BlockCost::*field) {
     return static_cast<double>(sum_blocks(costs, task.blocks, field));
   };
+  const auto passes_s = [&](double BlockCost::*field) {
+    return sum_blocks(costs, task.blocks, field) * costs.pace(task.device);
+  };
   switch (task.kind) {
     case TaskKind::kForward:
-      return sum_blocks(costs, task.blocks, &BlockCost::forward_s);
+      return passes_s(&BlockCost::forward_s);
     case TaskKind::kRecompute:
-      return sum_blocks(costs, task.blocks, &BlockCost::recompute_s);
+      return passes_s(&BlockCost::recompute_s);
     case TaskKind::kBackwardInput:
-      return sum_blocks(costs, task.blocks, &BlockCost::backward_input_s);
+      return passes_s(&BlockCost::backward_input_s);
     case TaskKind::kBackwardWeight:
-      return sum_blocks(costs, task.blocks, &BlockCost::backward_weight_s);
+      return passes_s(&BlockCost::backward_weight_s);
     case TaskKind::kFetch:
       return bytes_of(&BlockCost::parameter_bytes) / rates.fetch_bytes_per_s;
     case TaskKind::kGradientOffload:
       return bytes_of(&BlockCost::gradient_bytes) / rates.offload_bytes_per_s;
     case TaskKind::kOptimizerStep:
-      return bytes_of(&BlockCost::parameters) / (schedule.optimizer == OptimizerMode::kDevice
-                                                     ? rates.device_parameters_per_s
-                                                     : rates.host_parameters_per_s);
+      return schedule.optimizer == OptimizerMode::kDevice
+                 ? bytes_of(&BlockCost::parameters) / rates.device_parameters_per_s *
+                       costs.pace(task.device)
+                 : bytes_of(&BlockCost::parameters) / rates.host_parameters_per_s;
     case TaskKind::kSendActivation:
     case TaskKind::kSendGradient:
     case TaskKind::kCheckpointSend: {
@@ -153,19 +172,41 @@ double task_seconds(const PipelineSchedule& schedule, const PipelineCosts& costs
 }
 
 StageTimes stage_times(const PipelineOrder& stages, const PipelineCosts& costs, bool recompute) {
+  const auto seconds = [&](const PipelineStage& stage, double BlockCost::*field) {
+    return sum_blocks(costs, stage.blocks, field) * costs.pace(stage.device);
+  };
   StageTimes times;
   for (const PipelineStage& stage : stages.forward) {
-    times.forward.push_back(sum_blocks(costs, stage.blocks, &BlockCost::forward_s));
+    times.forward.push_back(seconds(stage, &BlockCost::forward_s));
   }
   for (const PipelineStage& stage : stages.backward) {
-    times.backward_input.push_back(
-        sum_blocks(costs, stage.blocks, &BlockCost::backward_input_s) +
-        (recompute ? sum_blocks(costs, stage.blocks, &BlockCost::recompute_s) : 0));
-    times.backward_weight.push_back(sum_blocks(costs, stage.blocks, &BlockCost::backward_weight_s));
+    times.backward_input.push_back(seconds(stage, &BlockCost::backward_input_s) +
+                                   (recompute ? seconds(stage, &BlockCost::recompute_s) : 0));
+    times.backward_weight.push_back(seconds(stage, &BlockCost::backward_weight_s));
   }
   times.link = costs.rates.link_latency_s;
   return times;
 }
+
+namespace {
+
+Result<std::vector<double>> read_paces(const Json& json, std::string_view where) {
+  std::vector<double> paces;
+  const Json* const list = find_field(json, "device_paces");
+  if (!list) return paces;
+  if (!list->is_array()) {
+    return fail(Code::kCorrupt, "{}: field \"device_paces\" must be a list of numbers", where);
+  }
+  for (const Json& pace : *list) {
+    if (!pace.is_number()) {
+      return fail(Code::kCorrupt, "{}: field \"device_paces\" must be a list of numbers", where);
+    }
+    paces.push_back(pace.get<double>());
+  }
+  return paces;
+}
+
+}  // namespace
 
 Result<PipelineCosts> costs_from_json(const Json& json, std::string_view where) {
   PipelineCosts costs;
@@ -175,7 +216,7 @@ Result<PipelineCosts> costs_from_json(const Json& json, std::string_view where) 
   }
   JIGE_DO(check_names(json,
                       {"blocks", "rates", "state_bytes_per_parameter", "undo_bytes_per_parameter",
-                       "workspace_bytes", "staging_bytes", "tied"},
+                       "workspace_bytes", "staging_bytes", "tied", "device_paces"},
                       where));
   std::vector<std::string_view> block_names = {"count"}, rate_names = {"link_latency_s"};
   for (const NumberField& time : kTimes) block_names.push_back(time.name);
@@ -215,6 +256,7 @@ Result<PipelineCosts> costs_from_json(const Json& json, std::string_view where) 
     JIGE_TRY(costs.*field.field, get_int_or(json, field.name, 0, where));
   }
   JIGE_TRY(costs.tied, get_bool_or(json, "tied", false, where));
+  JIGE_TRY(costs.device_paces, read_paces(json, where));
   if (const Status sound = check_costs(costs, static_cast<int32_t>(costs.blocks.size())); !sound) {
     return with_context(sound.error(), "{}", where);
   }
@@ -234,13 +276,15 @@ Json costs_to_json(const PipelineCosts& costs) {
     if (std::isfinite(costs.rates.*rate.field)) rates[rate.name] = costs.rates.*rate.field;
   }
   rates["link_latency_s"] = costs.rates.link_latency_s;
-  return Json{{"blocks", std::move(blocks)},
-              {"rates", std::move(rates)},
-              {"state_bytes_per_parameter", costs.state_bytes_per_parameter},
-              {"undo_bytes_per_parameter", costs.undo_bytes_per_parameter},
-              {"workspace_bytes", costs.workspace_bytes},
-              {"staging_bytes", costs.staging_bytes},
-              {"tied", costs.tied}};
+  Json json{{"blocks", std::move(blocks)},
+            {"rates", std::move(rates)},
+            {"state_bytes_per_parameter", costs.state_bytes_per_parameter},
+            {"undo_bytes_per_parameter", costs.undo_bytes_per_parameter},
+            {"workspace_bytes", costs.workspace_bytes},
+            {"staging_bytes", costs.staging_bytes},
+            {"tied", costs.tied}};
+  if (!costs.device_paces.empty()) json["device_paces"] = costs.device_paces;
+  return json;
 }
 
 }  // namespace jige::plan

@@ -25,6 +25,7 @@ struct BlockCost {
   double backward_weight_s = 0;
   int64_t parameters = 0;
   int64_t parameter_bytes = 0;  // as passes read them
+  int64_t master_bytes = 0;     // of these, what they read as the optimizer keeps it
   int64_t gradient_bytes = 0;
   int64_t input_bytes = 0;    // the boundary before the block; 0 where it is token ids
   int64_t saved_bytes = 0;    // kept from F, or R, to W, beside the input
@@ -48,11 +49,21 @@ struct PipelineCosts {
   int64_t workspace_bytes = 0;             // of every device, always there
   int64_t staging_bytes = 0;  // of the host for every device, always there: its messages' way
   bool tied = false;  // the last block reads parameters of the first (plan/pipeline_schedule.h)
+  // How much longer passes, and updates there, take on each device than said above: 2 is half as
+  // fast. Empty: devices are alike.
+  std::vector<double> device_paces;
+
+  // REQUIRES: check_paces().
+  double pace(int32_t device) const {
+    return device_paces.empty() ? 1 : device_paces[static_cast<size_t>(device)];
+  }
 };
 
 // Fails with kInvalidArgument when block counts differ or a number is negative or not finite where
 // it must be, naming the field.
 Status check_costs(const PipelineCosts& costs, int32_t block_count);
+// Fails with kInvalidArgument where there are paces, but not one for each device.
+Status check_paces(const PipelineCosts& costs, int32_t device_count);
 
 // Sums over a range of blocks.
 template <typename T>
@@ -67,7 +78,7 @@ T sum_blocks(const PipelineCosts& costs, BlockRange range, T BlockCost::*field) 
 // Of the largest message between devices.
 int64_t message_bytes_max(const PipelineCosts& costs);
 
-// How long a task takes. REQUIRES: check_costs().
+// How long a task takes. REQUIRES: check_costs() and check_paces().
 double task_seconds(const PipelineSchedule& schedule, const PipelineCosts& costs,
                     const PipelineTask& task);
 
@@ -75,9 +86,9 @@ double task_seconds(const PipelineSchedule& schedule, const PipelineCosts& costs
 StageTimes stage_times(const PipelineOrder& stages, const PipelineCosts& costs, bool recompute);
 
 // {"blocks": [{"forward_s": 0.01, …, "count": 24}, …], "rates": {"fetch_bytes_per_s": 5e10, …},
-//  "state_bytes_per_parameter": 12, "workspace_bytes": 0, "staging_bytes": 0, "tied": false};
-//  "count" repeats a block,
-// absent rates are free, absent numbers of a block are 0, and names that are not known are refused.
+//  "state_bytes_per_parameter": 12, "workspace_bytes": 0, "staging_bytes": 0, "tied": false,
+//  "device_paces": [1, 2.5]}; "count" repeats a block, absent rates are free, absent numbers of a
+//  block are 0, and names that are not known are refused.
 // Fails with kInvalidArgument or kCorrupt.
 Result<PipelineCosts> costs_from_json(const Json& json, std::string_view where);
 Json costs_to_json(const PipelineCosts& costs);

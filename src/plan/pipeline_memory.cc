@@ -221,11 +221,20 @@ class BufferList {
     }
   }
 
+  // Beside the optimizer's state, whose masters are not kept twice.
+  int64_t beside_state_bytes(BlockRange blocks) const {
+    return sum_blocks(costs_, blocks, &BlockCost::parameter_bytes) -
+           sum_blocks(costs_, blocks, &BlockCost::master_bytes);
+  }
+
   void add_resident_parameters() {
+    const bool with_state = schedule_.optimizer == OptimizerMode::kDevice;
     for (int32_t i = 0; i < static_cast<int32_t>(schedule_.tasks.size()); ++i) {
       if (at(i).kind != kForward || at(i).micro_batch != 0) continue;
-      add({BufferKind::kParameters, at(i).device, at(i).blocks, -1,
-           sum_blocks(costs_, at(i).blocks, &BlockCost::parameter_bytes), -1, -1});
+      const int64_t bytes = with_state
+                                ? beside_state_bytes(at(i).blocks)
+                                : sum_blocks(costs_, at(i).blocks, &BlockCost::parameter_bytes);
+      add({BufferKind::kParameters, at(i).device, at(i).blocks, -1, bytes, -1, -1});
     }
   }
 
@@ -243,8 +252,8 @@ class BufferList {
              parameters * costs_.undo_bytes_per_parameter, -1, -1});
       }
       if (!host) continue;
-      add({BufferKind::kParameters, kHostDevice, step.blocks, -1,
-           sum_blocks(costs_, step.blocks, &BlockCost::parameter_bytes), -1, -1});
+      add({BufferKind::kParameters, kHostDevice, step.blocks, -1, beside_state_bytes(step.blocks),
+           -1, -1});
       add({BufferKind::kGradient, kHostDevice, step.blocks, -1,
            sum_blocks(costs_, step.blocks, &BlockCost::gradient_bytes), -1, -1});
     }

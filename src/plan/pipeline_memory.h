@@ -16,7 +16,8 @@
 //                offload or update; to the end of the step where an update on the device may have
 //                to be made again
 //   state        masters and moments, where the optimizer runs, always; on the host together with
-//                the parameters and gradients there
+//                the parameters and gradients there. Parameters beside it are without those that
+//                passes read as the optimizer keeps them
 //   undo         what speculative clipping keeps to undo an update, always
 //   workspace    of each device, always; on the host what messages pass through, of all devices
 // A send that brings a boundary occupies the receiver from its start, so no receive is without

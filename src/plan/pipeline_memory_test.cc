@@ -184,6 +184,27 @@ TEST(PipelinePeak, NoTimingExceedsIt) {
   }
 }
 
+// Norms and tables that passes read as they are: once where the optimizer's state is, once more
+// where a device has a copy of them.
+TEST(PipelineMemory, MastersThatPassesReadAreNotKeptTwiceBesideTheState) {
+  for (const OptimizerMode optimizer : {OptimizerMode::kDevice, OptimizerMode::kSync}) {
+    const PipelineSchedule schedule =
+        generate({.devices = 1, .micro_batches = 1, .block_count = 3, .optimizer = optimizer});
+    const Result<PipelineGraph> graph = PipelineGraph::create(schedule);
+    const HappensBefore order(*graph);
+    const auto peaks_with = [&](int64_t master_bytes) {
+      PipelineCosts costs;
+      costs.blocks.assign(3,
+                          {.parameters = 10, .parameter_bytes = 50, .master_bytes = master_bytes});
+      return *pipeline_peaks(schedule, *graph, order, pipeline_buffers(schedule, costs));
+    };
+    const PipelinePeaks without = peaks_with(0), with = peaks_with(40);
+    const bool on_device = optimizer == OptimizerMode::kDevice;
+    EXPECT_EQ(without.devices[0].bytes - with.devices[0].bytes, on_device ? 120 : 0);
+    EXPECT_EQ(without.host.bytes - with.host.bytes, on_device ? 0 : 120);
+  }
+}
+
 TEST(PipelineMemory, TheHostHasWhatMessagesOfEveryDevicePassThrough) {
   const ScheduleRequest request{.devices = 3, .micro_batches = 3, .block_count = 3};
   const PipelineSchedule schedule = generate(request);

@@ -1,6 +1,7 @@
 #include "plan/pipeline_partition.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "base/check.h"
@@ -14,11 +15,11 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // then, with that bound known, the sum of squares.
 class Cutter {
  public:
-  Cutter(std::span<const double> work, std::span<const int64_t> bytes, int64_t bytes_max)
-      : count_(work.size()), bytes_max_(bytes_max), work_(count_ + 1, 0), bytes_(count_ + 1, 0) {
+  Cutter(std::span<const double> work, const StageLimits& limits)
+      : count_(work.size()), limits_(limits), work_(count_ + 1, 0), bytes_(count_ + 1, 0) {
     for (size_t b = 0; b < count_; ++b) {
       work_[b + 1] = work_[b] + work[b];
-      bytes_[b + 1] = bytes_[b] + (bytes.empty() ? 0 : bytes[b]);
+      bytes_[b + 1] = bytes_[b] + (limits.bytes.empty() ? 0 : limits.bytes[b]);
     }
   }
 
@@ -38,11 +39,13 @@ class Cutter {
     best[0] = 0;
     std::vector<std::vector<int32_t>> from(stages, std::vector<int32_t>(count_ + 1, -1));
     for (size_t s = 0; s < stages; ++s) {
+      const double pace = limits_.paces.empty() ? 1 : limits_.paces[s];
+      const int64_t bytes_max = limits_.bytes_max.empty() ? INT64_MAX : limits_.bytes_max[s];
       std::vector<double> next(count_ + 1, kInfinity);
       for (size_t end = s + 1; end <= count_; ++end) {
         for (size_t begin = s; begin < end; ++begin) {
-          const double work = work_[end] - work_[begin];
-          if (work > work_max || bytes_[end] - bytes_[begin] > bytes_max_) continue;
+          const double work = (work_[end] - work_[begin]) * pace;
+          if (work > work_max || bytes_[end] - bytes_[begin] > bytes_max) continue;
           const double total = join(best[begin], work);
           if (total >= next[end]) continue;
           next[end] = total;
@@ -60,7 +63,7 @@ class Cutter {
   }
 
   size_t count_;
-  int64_t bytes_max_;
+  StageLimits limits_;
   std::vector<double> work_;    // of the first b blocks
   std::vector<int64_t> bytes_;  // of the first b blocks
 };
@@ -68,22 +71,31 @@ class Cutter {
 }  // namespace
 
 Result<Partition> balance_stages(std::span<const double> work, int32_t stage_count,
-                                 std::span<const int64_t> bytes, int64_t bytes_max) {
-  JIGE_CHECK(bytes.empty() || bytes.size() == work.size(), "bytes of {} blocks, work of {}",
-             bytes.size(), work.size());
+                                 const StageLimits& limits) {
   const auto stages = static_cast<size_t>(std::max(stage_count, 0));
+  const auto fits = [](size_t given, size_t wanted) { return given == 0 || given == wanted; };
+  JIGE_CHECK(fits(limits.bytes.size(), work.size()) && fits(limits.paces.size(), stages) &&
+                 fits(limits.bytes_max.size(), stages),
+             "bytes of {} blocks, paces of {} stages, limits of {}; {} blocks, {} stages",
+             limits.bytes.size(), limits.paces.size(), limits.bytes_max.size(), work.size(),
+             stages);
   if (stage_count < 1 || stages > work.size()) {
     return fail(Code::kInvalidArgument, "{} blocks cannot be cut into {} stages", work.size(),
                 stage_count);
   }
-  const Cutter cutter(work, bytes, bytes_max);
+  const Cutter cutter(work, limits);
   const double heaviest = cutter.lightest(stages);
   if (heaviest == kInfinity) {
-    // The least limit that would do: the same problem with bytes for work.
-    const std::vector<double> sizes(bytes.begin(), bytes.end());
+    // The same problem with bytes for work, as parts of what each stage may have.
+    const std::vector<double> sizes(limits.bytes.begin(), limits.bytes.end());
+    std::vector<double> parts;
+    for (const int64_t most : limits.bytes_max) {
+      parts.push_back(1 / static_cast<double>(std::max<int64_t>(most, 1)));
+    }
     return fail(Code::kExhausted,
-                "{} stages of {} blocks cannot all stay within {} bytes; {:.0f} would do",
-                stage_count, work.size(), bytes_max, Cutter(sizes, {}, 0).lightest(stages));
+                "{} stages of {} blocks cannot all stay within their bytes; {:.3f} times as many "
+                "would do",
+                stage_count, work.size(), Cutter(sizes, {.paces = parts}).lightest(stages));
   }
   return Partition{cutter.even_cuts(stages, heaviest), heaviest};
 }

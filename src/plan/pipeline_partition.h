@@ -7,7 +7,6 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
 #include <span>
 #include <vector>
 
@@ -20,13 +19,21 @@ struct Partition {
   double heaviest = 0;        // work of the heaviest stage
 };
 
+// What stages differ in; empty lists: nothing.
+struct StageLimits {
+  std::span<const double> paces = {};       // by stage: what a unit of work takes there
+  std::span<const int64_t> bytes = {};      // by block
+  std::span<const int64_t> bytes_max = {};  // by stage
+};
+
 // Among the partitions with the lightest heaviest stage, the one with the smallest sum of squared
-// work, so that the rest is even too. Every stage has at least one block. Fails with
-// kInvalidArgument when there are fewer blocks than stages, and with kExhausted when no partition
-// keeps every stage within `bytes_max`, naming the least that would do.
-// REQUIRES: as many bytes as work entries, or none; no negative entries.
+// work, so that the rest is even too. Work counts as what it takes in its stage. Every stage has at
+// least one block. Fails with kInvalidArgument when there are fewer blocks than stages, and with
+// kExhausted when no partition keeps every stage within its bytes, naming the least multiple of
+// all limits that would do.
+// REQUIRES: paces and limits of as many stages, bytes of as many blocks, or none; bytes where there
+// are limits; no negative entries, paces above 0.
 Result<Partition> balance_stages(std::span<const double> work, int32_t stage_count,
-                                 std::span<const int64_t> bytes = {},
-                                 int64_t bytes_max = std::numeric_limits<int64_t>::max());
+                                 const StageLimits& limits = {});
 
 }  // namespace jige::plan

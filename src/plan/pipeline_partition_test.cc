@@ -25,63 +25,94 @@ void all_cuts(int32_t count, int32_t stages, std::vector<int32_t>& cuts,
   }
 }
 
-TEST(Partition, IsTheBestOfAllCuts) {
+// What each stage of a cut has of `values`.
+template <typename T>
+std::vector<T> stage_sums(const std::vector<T>& values, const std::vector<int32_t>& cuts) {
+  std::vector<T> sums;
+  for (size_t s = 0; s < cuts.size(); ++s) {
+    const auto end = s + 1 < cuts.size() ? values.begin() + cuts[s + 1] : values.end();
+    sums.push_back(std::accumulate(values.begin() + cuts[s], end, T{0}));
+  }
+  return sums;
+}
+
+struct PartitionCase {
+  std::vector<double> work, paces;
+  std::vector<int64_t> bytes, bytes_max;
+};
+
+PartitionCase random_case(Rng& rng) {
+  PartitionCase made;
+  const auto count = static_cast<int32_t>(1 + rng.below(10));
+  for (int32_t b = 0; b < count; ++b) {
+    made.work.push_back(static_cast<double>(rng.below(10)));
+    made.bytes.push_back(static_cast<int64_t>(rng.below(10)));
+  }
+  const uint64_t stages = 1 + rng.below(static_cast<uint64_t>(count));
+  for (uint64_t s = 0; s < stages; ++s) {
+    made.paces.push_back(static_cast<double>(1 + rng.below(4)));
+    made.bytes_max.push_back(static_cast<int64_t>(5 + rng.below(30)));
+  }
+  return made;
+}
+
+// Of a cut: the heaviest stage and the sum of squares, and the largest part of a stage's bytes.
+struct CutValue {
+  double heaviest = 0, squares = 0, fullest = 0;
+};
+
+CutValue value_of(const PartitionCase& given, const std::vector<int32_t>& cuts) {
+  CutValue value;
+  const std::vector<double> work = stage_sums(given.work, cuts);
+  const std::vector<int64_t> bytes = stage_sums(given.bytes, cuts);
+  for (size_t s = 0; s < cuts.size(); ++s) {
+    const double taken = work[s] * given.paces[s];
+    value.heaviest = std::max(value.heaviest, taken);
+    value.squares += taken * taken;
+    value.fullest = std::max(
+        value.fullest, static_cast<double>(bytes[s]) / static_cast<double>(given.bytes_max[s]));
+  }
+  return value;
+}
+
+TEST(Partition, IsTheBestOfAllCutsForUnequalStages) {
   Rng rng(derive_key(1, "cuts"));
   int refused = 0;
-  for (int round = 0; round < 300; ++round) {
-    const auto count = static_cast<int32_t>(1 + rng.below(10));
-    const auto stages = static_cast<int32_t>(1 + rng.below(static_cast<uint64_t>(count)));
-    std::vector<double> work;
-    std::vector<int64_t> bytes;
-    for (int32_t b = 0; b < count; ++b) {
-      work.push_back(static_cast<double>(rng.below(10)));
-      bytes.push_back(static_cast<int64_t>(rng.below(10)));
-    }
-    const auto limit = static_cast<int64_t>(5 + rng.below(30));
-    double heaviest = INFINITY, squares = INFINITY;
-    double lightest_bytes = INFINITY;
+  for (int round = 0; round < 400; ++round) {
+    const PartitionCase given = random_case(rng);
+    const auto stages = static_cast<int32_t>(given.paces.size());
+    CutValue best{.heaviest = INFINITY, .squares = INFINITY, .fullest = INFINITY};
     std::vector<int32_t> cuts;
-    all_cuts(count, stages, cuts, [&](const std::vector<int32_t>& at) {
-      double most = 0, sum = 0;
-      int64_t most_bytes = 0;
-      for (size_t s = 0; s < at.size(); ++s) {
-        const auto begin = at[s], end = s + 1 < at.size() ? at[s + 1] : count;
-        const double stage = std::accumulate(work.begin() + begin, work.begin() + end, 0.0);
-        most = std::max(most, stage);
-        sum += stage * stage;
-        most_bytes = std::max(
-            most_bytes, std::accumulate(bytes.begin() + begin, bytes.begin() + end, int64_t{0}));
-      }
-      lightest_bytes = std::min(lightest_bytes, static_cast<double>(most_bytes));
-      if (most_bytes > limit) return;
-      if (std::pair(most, sum) < std::pair(heaviest, squares)) {
-        heaviest = most;
-        squares = sum;
-      }
-    });
-    const Result<Partition> partition = balance_stages(work, stages, bytes, limit);
-    if (heaviest == INFINITY) {
+    all_cuts(
+        static_cast<int32_t>(given.work.size()), stages, cuts, [&](const std::vector<int32_t>& at) {
+          const CutValue value = value_of(given, at);
+          best.fullest = std::min(best.fullest, value.fullest);
+          if (value.fullest > 1) return;
+          if (std::pair(value.heaviest, value.squares) < std::pair(best.heaviest, best.squares)) {
+            best.heaviest = value.heaviest;
+            best.squares = value.squares;
+          }
+        });
+    const Result<Partition> partition =
+        balance_stages(given.work, stages,
+                       {.paces = given.paces, .bytes = given.bytes, .bytes_max = given.bytes_max});
+    if (best.heaviest == INFINITY) {
       ASSERT_FALSE(partition);
       EXPECT_EQ(partition.error().code, Code::kExhausted);
-      EXPECT_NE(partition.error().message.find(fmt::format("; {:.0f} would do", lightest_bytes)),
+      EXPECT_NE(partition.error().message.find(
+                    fmt::format("; {:.3f} times as many would do", best.fullest)),
                 std::string::npos)
           << partition.error().message;
       ++refused;
       continue;
     }
     ASSERT_TRUE(partition) << partition.error().message;
-    EXPECT_EQ(partition->heaviest, heaviest);
-    double sum = 0;
-    for (size_t s = 0; s < partition->cuts.size(); ++s) {
-      const int32_t begin = partition->cuts[s];
-      const int32_t end = s + 1 < partition->cuts.size() ? partition->cuts[s + 1] : count;
-      ASSERT_LT(begin, end);
-      const double stage = std::accumulate(work.begin() + begin, work.begin() + end, 0.0);
-      sum += stage * stage;
-    }
-    EXPECT_EQ(sum, squares);
+    EXPECT_EQ(partition->heaviest, best.heaviest);
+    ASSERT_EQ(std::ssize(partition->cuts), stages);
+    EXPECT_EQ(value_of(given, partition->cuts).squares, best.squares);
   }
   EXPECT_GT(refused, 20);
+  EXPECT_LT(refused, 300);
 }
 
 TEST(Partition, AHeavyHeadGetsAStageOfItsOwn) {

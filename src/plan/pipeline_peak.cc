@@ -147,9 +147,9 @@ Result<PipelinePeaks> pipeline_peaks(const PipelineSchedule& schedule, const Pip
 
 Status check_budgets(const PipelineSchedule& schedule, const PipelinePeaks& peaks,
                      const std::vector<PipelineBuffer>& buffers, const MemoryBudget& budget) {
-  for (const MemoryPeak& peak : peaks.devices) {
-    if (peak.bytes > budget.device_bytes) {
-      return over_budget(schedule, peak, buffers, budget.device_bytes);
+  for (size_t d = 0; d < peaks.devices.size(); ++d) {
+    if (peaks.devices[d].bytes > budget.of(d)) {
+      return over_budget(schedule, peaks.devices[d], buffers, budget.of(d));
     }
   }
   if (peaks.host.bytes > budget.host_bytes) {

@@ -41,8 +41,11 @@ struct PipelinePeaks {
 
 struct MemoryBudget {
   int64_t device_bytes = std::numeric_limits<int64_t>::max();  // of each device
+  std::vector<int64_t> own_bytes;  // of each device, where they are unequal; else empty
   int64_t host_bytes = std::numeric_limits<int64_t>::max();
   int64_t total_bytes = std::numeric_limits<int64_t>::max();  // where devices and host share memory
+
+  int64_t of(size_t device) const { return own_bytes.empty() ? device_bytes : own_bytes[device]; }
 };
 
 // Fails as check_buffer_bytes.

@@ -1,9 +1,12 @@
 #include "plan/pipeline_planner.h"
 
 #include <algorithm>
+#include <limits>
+#include <utility>
 
 #include "base/bytes.h"
 #include "base/counted.h"
+#include "plan/pipeline_cuts.h"
 #include "plan/pipeline_graph.h"
 #include "plan/pipeline_limits.h"
 #include "plan/pipeline_memory.h"
@@ -12,12 +15,19 @@
 namespace jige::plan {
 namespace {
 
+constexpr double kNoLimit = std::numeric_limits<double>::infinity();
+
 Status check_request(const TrainPlanRequest& request) {
   if (request.devices < 1 || request.micro_batches.empty() || request.costs.blocks.empty()) {
     return fail(Code::kInvalidArgument,
                 "{} devices, {} choices of micro-batches, {} blocks; each must be at least 1",
                 request.devices, request.micro_batches.size(), request.costs.blocks.size());
   }
+  const auto budgets = std::ssize(request.budget.own_bytes);
+  if (budgets != 0 && budgets != request.devices) {
+    return fail(Code::kInvalidArgument, "{} budgets for {} devices", budgets, request.devices);
+  }
+  JIGE_DO(check_paces(request.costs, request.devices));
   return check_costs(request.costs, static_cast<int32_t>(request.costs.blocks.size()));
 }
 
@@ -57,27 +67,36 @@ std::string choice_text(const ScheduleRequest& choice) {
 
 // What a prediction lacks, in bytes; 0 where it fits.
 struct Shortfall {
-  int64_t device_bytes = 0;
+  int64_t device_bytes = 0;  // of the device that lacks most
+  size_t device = 0;         // that one
   int64_t host_bytes = 0;
   int64_t total_bytes = 0;
   int64_t sum() const { return device_bytes + host_bytes + total_bytes; }
 };
 
 Shortfall shortfall_of(const TrainPrediction& prediction, const MemoryBudget& budget) {
-  return {std::max<int64_t>(0, prediction.device_bytes - budget.device_bytes),
-          std::max<int64_t>(0, prediction.host_bytes - budget.host_bytes),
-          std::max<int64_t>(0, prediction.total_bytes - budget.total_bytes)};
+  Shortfall lacks{.host_bytes = std::max<int64_t>(0, prediction.host_bytes - budget.host_bytes),
+                  .total_bytes = std::max<int64_t>(0, prediction.total_bytes - budget.total_bytes)};
+  for (size_t d = 0; d < prediction.bytes_of_devices.size(); ++d) {
+    const int64_t lack = prediction.bytes_of_devices[d] - budget.of(d);
+    if (lack <= lacks.device_bytes) continue;
+    lacks.device_bytes = lack;
+    lacks.device = d;
+  }
+  return lacks;
 }
 
 std::string raise_text(const TrainPrediction& prediction, const MemoryBudget& budget) {
   const Shortfall lacks = shortfall_of(prediction, budget);
   std::vector<std::string> parts;
-  const auto add = [&](const char* name, int64_t lack, int64_t needed) {
+  const auto add = [&](const std::string& name, int64_t lack, int64_t needed) {
     if (lack == 0) return;
     parts.push_back(fmt::format("the {} budget by {} bytes, to {} ({})", name, lack, needed,
                                 format_bytes_up(needed)));
   };
-  add("device", lacks.device_bytes, prediction.device_bytes);
+  const std::string device =
+      budget.own_bytes.empty() ? "device" : fmt::format("device {}", lacks.device);
+  add(device, lacks.device_bytes, budget.of(lacks.device) + lacks.device_bytes);
   add("host", lacks.host_bytes, prediction.host_bytes);
   add("total", lacks.total_bytes, prediction.total_bytes);
   return fmt::format("raise {}", fmt::join(parts, " and "));
@@ -114,14 +133,17 @@ class Search {
     JIGE_TRY(candidates_, train_candidates(request_));
     JIGE_TRY(const std::vector<Timed> order, by_time());
     for (const Timed& timed : order) {
+      if (fitted_ && seconds_of_fitted() <= timed.seconds_per_micro_batch) break;
       const ScheduleRequest& candidate = candidates_[timed.index];
       JIGE_TRY(const TrainPrediction prediction, predict_candidate(request_, candidate));
       if (shortfall_of(prediction, request_.budget).sum() == 0) {
         return accept(candidate, prediction);
       }
       refuse(candidate, prediction);
+      fit(candidate, prediction);
       part_done();
     }
+    if (fitted_) return accept(fitted_->request, fitted_->prediction);
     return fail(Code::kExhausted, "nothing fits the budgets; closest is {}: {}",
                 choice_text(*closest_), raise_text(closest_prediction_, request_.budget));
   }
@@ -157,7 +179,24 @@ class Search {
     closest_prediction_ = prediction;
   }
 
-  Result<TrainPlan> accept(const ScheduleRequest& candidate, const TrainPrediction& prediction) {
+  double seconds_of_fitted() const { return fitted_->prediction.seconds_per_micro_batch; }
+
+  void fit(const ScheduleRequest& candidate, const TrainPrediction& prediction) {
+    if (request_.budget.own_bytes.empty()) return;
+    auto fitted =
+        fit_to_devices(request_, candidate, prediction, fitted_ ? seconds_of_fitted() : kNoLimit);
+    if (fitted) fitted_ = std::move(fitted);
+  }
+
+  bool devices_are_unequal() const {
+    return !request_.budget.own_bytes.empty() || !request_.costs.device_paces.empty();
+  }
+
+  Result<TrainPlan> accept(const ScheduleRequest& found, const TrainPrediction& found_prediction) {
+    FittedCandidate best{found, found_prediction};
+    if (devices_are_unequal()) best = move_cuts(request_, std::move(best));
+    const ScheduleRequest& candidate = best.request;
+    const TrainPrediction& prediction = best.prediction;
     TrainPlan plan;
     plan.choice = candidate;
     plan.prediction = prediction;
@@ -184,6 +223,7 @@ class Search {
   std::vector<ScheduleRequest> candidates_;
   std::optional<ScheduleRequest> fastest_, closest_;  // of those that do not fit
   TrainPrediction fastest_prediction_, closest_prediction_;
+  std::optional<FittedCandidate> fitted_;  // the fastest that was cut again
 };
 
 }  // namespace
@@ -197,6 +237,7 @@ Result<TrainPrediction> predict_candidate(const TrainPlanRequest& request,
   const std::vector<PipelineBuffer> buffers = pipeline_buffers(schedule, request.costs);
   const HappensBefore order(graph);
   JIGE_TRY(const PipelinePeaks peaks, pipeline_peaks(schedule, graph, order, buffers));
+  for (const MemoryPeak& peak : peaks.devices) prediction.bytes_of_devices.push_back(peak.bytes);
   prediction.device_bytes = peaks.device_bytes_max();
   prediction.host_bytes = peaks.host.bytes;
   prediction.total_bytes = peaks.total_bytes();

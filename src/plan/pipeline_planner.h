@@ -8,9 +8,11 @@
 //
 // Exhaustive: every combination that the request allows is timed; the fastest per micro-batch whose
 // peak (plan/pipeline_peak.h) fits the budgets wins, the first in the order of train_candidates()
-// on a tie. Peaks are worst cases over all timings, so a plan that is accepted runs within its
-// budgets. Predicted times are simulated, never measured.
-// Threads: pure functions.
+// on a tie. Where devices have unequal memory, a candidate that asks too much of one is cut again
+// (plan/pipeline_cuts.h), and counts with what it takes then; what is chosen for unequal devices is
+// cut as is fastest near by. Peaks are worst cases over all
+// timings, so a plan that is accepted runs within its budgets. Predicted times are simulated, never
+// measured. Threads: pure functions.
 #pragma once
 
 #include <cstdint>
@@ -57,6 +59,7 @@ struct TrainPrediction {
   double bubble = 0;  // idle part of all devices' time
   double tail_s = 0;  // behind the last pass: exposed optimizer and transfers
   std::vector<DeviceTime> devices;
+  std::vector<int64_t> bytes_of_devices;
   int64_t device_bytes = 0;  // of the fullest device
   int64_t host_bytes = 0;
   int64_t total_bytes = 0;  // of all devices and the host
@@ -86,9 +89,9 @@ struct TrainPlan {
 // first, its memory is looked at until one fits. So it may end before `total`.
 using PlanListener = std::function<void(int64_t done, int64_t total)>;
 
-// Fails with kInvalidArgument on costs or counts that make no sense, and with kExhausted when no
-// candidate fits the budgets: the message names the one that comes closest and says which budget to
-// raise to how many bytes.
+// Fails with kInvalidArgument on costs, counts or budgets that make no sense, and with kExhausted
+// when no candidate fits the budgets: the message names the one that comes closest and says which
+// budget to raise to how many bytes.
 Result<TrainPlan> plan_train(const TrainPlanRequest& request, const PlanListener& listener = {});
 
 // plan_train for each kind alone, for tables. Fails with kInvalidArgument as plan_train.

@@ -1,15 +1,12 @@
 #include "train/measured_costs.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "base/check.h"
-#include "base/cpu.h"
 #include "plan/pipeline_generate.h"
+#include "train/logical_device.h"
 #include "train/schedule_rig.h"
 
 namespace jige::train {
@@ -74,18 +71,57 @@ std::vector<double> block_seconds(const plan::PipelineSchedule& schedule,
   return seconds;
 }
 
+// By block: the device of its passes.
+std::vector<int32_t> block_devices(const plan::PipelineSchedule& schedule) {
+  std::vector<int32_t> devices(static_cast<size_t>(schedule.block_count));
+  for (const plan::PipelineTask& task : schedule.tasks) {
+    if (plan::is_pass(task.kind)) devices[static_cast<size_t>(task.blocks.begin)] = task.device;
+  }
+  return devices;
+}
+
+// Of the devices of a run; empty where the GPUs are as good as alike. `ratios` has, for each GPU,
+// what passes of its layers took over the median of all.
+std::vector<double> device_paces(std::vector<std::vector<double>> ratios, int32_t devices) {
+  constexpr double kAlike = 1.1;
+  std::vector<double> of_gpus;
+  for (std::vector<double>& of_gpu : ratios) {
+    of_gpus.push_back(of_gpu.empty() ? 1 : median(std::move(of_gpu)));
+  }
+  const auto [least, most] = std::ranges::minmax(of_gpus);
+  if (!(least > 0) || most < kAlike * least) return {};
+  std::vector<double> paces;
+  for (int32_t d = 0; d < devices; ++d) paces.push_back(of_gpus[gpu_in_turn(of_gpus.size(), d)]);
+  return paces;
+}
+
 void set_block_times(plan::PipelineCosts& costs, const plan::PipelineSchedule& schedule,
-                     std::span<const std::vector<TaskSpan>> steps) {
+                     std::span<const std::vector<TaskSpan>> steps,
+                     const MeasuredDevices& measured) {
+  const size_t gpu_count = std::max<size_t>(measured.gpu_count, 1);
+  const std::vector<int32_t> devices = block_devices(schedule);
+  std::vector<std::vector<double>> seconds;             // by kind and block
+  std::vector<std::vector<double>> of_gpus(gpu_count);  // over the median of all
   for (const auto& [kind, field] : kTimes) {
-    const std::vector<double> measured = block_seconds(schedule, steps, kind);
-    std::vector<double> ratios;  // of a layer's measured to its counted time
-    for (size_t b = 1; b + 1 < measured.size(); ++b) {
-      if (costs.blocks[b].*field > 0) ratios.push_back(measured[b] / costs.blocks[b].*field);
+    seconds.push_back(block_seconds(schedule, steps, kind));
+    const size_t layers_end = seconds.back().size() - 1;
+    std::vector<double> ratios(layers_end);  // of a layer's measured to its counted time
+    std::vector<double> counted;
+    for (size_t b = 1; b < layers_end; ++b) {
+      if (costs.blocks[b].*field <= 0) continue;
+      ratios[b] = seconds.back()[b] / costs.blocks[b].*field;
+      counted.push_back(ratios[b]);
     }
-    const double ratio = median(std::move(ratios));
+    const double ratio = median(std::move(counted));
     for (size_t b = 1; b + 1 < costs.blocks.size(); ++b) costs.blocks[b].*field *= ratio;
-    costs.blocks.front().*field = measured.front();
-    costs.blocks.back().*field = measured.back();
+    for (size_t b = 1; b < layers_end && ratio > 0; ++b) {
+      of_gpus[gpu_in_turn(gpu_count, devices[b])].push_back(ratios[b] / ratio);
+    }
+  }
+  costs.device_paces = device_paces(std::move(of_gpus), measured.devices);
+  for (size_t k = 0; k < kTimes.size(); ++k) {
+    costs.blocks.front().*kTimes[k].field = seconds[k].front() / costs.pace(devices.front());
+    costs.blocks.back().*kTimes[k].field = seconds[k].back() / costs.pace(devices.back());
   }
 }
 
@@ -112,7 +148,8 @@ Result<plan::PipelineSchedule> measuring_schedule(const plan::PipelineCosts& cou
 
 plan::PipelineCosts costs_from_spans(plan::PipelineCosts counted,
                                      const plan::PipelineSchedule& schedule,
-                                     std::span<const std::vector<TaskSpan>> steps) {
+                                     std::span<const std::vector<TaskSpan>> steps,
+                                     const MeasuredDevices& measured) {
   // Block b of the schedule is block b of the model, but for the last, which is the head.
   const auto cost_of = [&](int32_t block) -> const BlockCost& {
     return block + 1 == schedule.block_count ? counted.blocks.back()
@@ -138,7 +175,7 @@ plan::PipelineCosts costs_from_spans(plan::PipelineCosts counted,
       measured_rate(schedule, steps, rates.host_parameters_per_s, is(TaskKind::kOptimizerStep),
                     of(&BlockCost::parameters));
   rates.device_parameters_per_s = rates.host_parameters_per_s;
-  set_block_times(counted, schedule, steps);
+  set_block_times(counted, schedule, steps, measured);
   return counted;
 }
 
@@ -167,32 +204,11 @@ Result<plan::PipelineCosts> measure_costs(const model::Architecture& architectur
     const std::span<const TaskSpan> spans = rig->executor().spans();
     steps.emplace_back(spans.begin(), spans.end());
   }
-  plan::PipelineCosts costs = costs_from_spans(counted, schedule, steps);
+  plan::PipelineCosts costs = costs_from_spans(
+      counted, schedule, steps, {.devices = options.devices, .gpu_count = options.gpus.size()});
   if (!options.gpus.empty())
     costs.rates.device_parameters_per_s = counted.rates.device_parameters_per_s;
   return costs;
-}
-
-Json machine_identity() {
-  const CpuFeatures& cpu = cpu_features();
-  return {{"processor", cpu.model_name},
-          {"kernels", isa_name(active_isa())},
-          {"processors", cpu.logical_count}};
-}
-
-Status check_same_machine(const Json& identity, const std::string& where) {
-  const Json here = machine_identity();
-  for (const auto& [name, value] : here.items()) {
-    const auto found = identity.is_object() ? identity.find(name) : identity.end();
-    const std::string there = found == identity.end() ? "none" : dump_json(*found);
-    if (there == dump_json(value)) continue;
-    return fail(
-        Code::kInvalidArgument,
-        "{}: was made from times of another machine: {} is {} there, {} here; plan anew here with "
-        "`jige plan train --measure`, or remove its field \"machine\" to use it as it is",
-        where, name, there, dump_json(value));
-  }
-  return {};
 }
 
 }  // namespace jige::train

@@ -6,8 +6,10 @@
 //   2048}));
 //
 // Bytes stay as they were counted. The embedding and the head have times of their own; a layer has
-// its operations times the median seconds an operation took in the layers that ran. Fetches,
-// gradient offloads, messages and updates become rates: all bytes or parameters over all time.
+// its operations times the median seconds an operation took in the layers that ran. Several GPUs
+// have a pace each: what its layers took beside that median; less than a tenth between the fastest
+// and the slowest is taken for chance. Fetches, gradient offloads, messages and updates become
+// rates: all bytes or parameters over all time.
 // Updates on a device are taken to be as fast as on the host, as both are this machine's
 // processors; on a GPU as was assumed. Threads: one; the schedule has its own.
 #pragma once
@@ -15,10 +17,8 @@
 #include <cstdint>
 #include <functional>
 #include <span>
-#include <string>
 #include <vector>
 
-#include "base/json.h"
 #include "base/result.h"
 #include "model/architecture.h"
 #include "plan/pipeline_costs.h"
@@ -48,24 +48,23 @@ struct MeasureOptions {
 Result<plan::PipelineSchedule> measuring_schedule(const plan::PipelineCosts& counted,
                                                   int32_t devices);
 
+// Whose devices were measured: those of a run, which may have more than the schedule.
+struct MeasuredDevices {
+  int32_t devices = 1;
+  size_t gpu_count = 0;  // of which they are parts, in turns
+};
 // `counted` with the times that the tasks of such a schedule took, in each of `steps`; the rate of
 // updates on devices is that of the host's.
 // REQUIRES: every stage is one block; the schedule's first blocks and its last one are the model's.
 plan::PipelineCosts costs_from_spans(plan::PipelineCosts counted,
                                      const plan::PipelineSchedule& schedule,
-                                     std::span<const std::vector<TaskSpan>> steps);
+                                     std::span<const std::vector<TaskSpan>> steps,
+                                     const MeasuredDevices& measured = {});
 
 // Counts stay when the model has adapters: what a random model would measure is not what they cost.
 // Fails with kExhausted, with kCancelled where the listener says so, and as the executor does.
 Result<plan::PipelineCosts> measure_costs(const model::Architecture& architecture,
                                           const plan::PipelineCosts& counted,
                                           const MeasureOptions& options);
-
-// Whose times they are: {"processor": "Intel …", "kernels": "amx", "processors": 2}. Kept in plans
-// made from measured costs.
-Json machine_identity();
-// Fails with kInvalidArgument, naming what differs, where `identity` is of another machine; `where`
-// names its file.
-Status check_same_machine(const Json& identity, const std::string& where);
 
 }  // namespace jige::train

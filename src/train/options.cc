@@ -338,16 +338,6 @@ Status validate_preference(const TrainOptions& options) {
               flag_of("dpo"));
 }
 
-Status validate_device(const TrainOptions& options) {
-  if (options.on_gpu() && options.pipeline && options.pipeline->schedule) {
-    return fail(Code::kUnsupported,
-                "{}: is a plan for devices of the CPU; to train on a GPU name devices and their "
-                "memory instead",
-                options.pipeline->source);
-  }
-  return validate_gpus(options);
-}
-
 Status validate(const TrainOptions& options) {
   JIGE_DO(validate_ranks(options));
   JIGE_DO(validate_model(options));
@@ -356,7 +346,7 @@ Status validate(const TrainOptions& options) {
   JIGE_DO(validate_data(options.data));
   JIGE_DO(validate_optimizer(options.optimizer));
   JIGE_DO(validate_moments(options));
-  JIGE_DO(validate_device(options));
+  JIGE_DO(validate_gpus(options));
   JIGE_DO(validate_sizes(options));
   JIGE_DO(validate_dropout(options));
   JIGE_DO(validate_experts(options));

@@ -28,6 +28,7 @@ plan::PipelineCosts pipeline_costs(const model::Architecture& architecture,
       if (model::is_tied(architecture, node, i)) continue;
       // An arena gives whole cache lines to each tensor of the optimizer's state.
       cost.parameters += whole_lines(specs[i].shape.count() * 4) / 4;
+      if (!specs[i].packed) cost.master_bytes += whole_lines(specs[i].shape.count() * 4);
     }
     cost.parameter_bytes = model::copy_bytes(architecture, weights, node);
     cost.gradient_bytes = model::gradient_bytes(architecture, weights, node);

@@ -14,10 +14,15 @@ Result<std::unique_ptr<PipelineEngine>> PipelineEngine::create(
   std::unique_ptr<PipelineEngine> engine(new PipelineEngine());
   const PipelineOptions& wanted = *options.pipeline;
   const auto capacity = [](int64_t bytes) { return bytes > 0 ? bytes : kUnlimitedBytes; };
+  std::vector<int64_t> budgets, caps;
+  for (int32_t d = 0; d < plan.schedule.device_count; ++d) {
+    budgets.push_back(wanted.budget_of(d));
+    caps.push_back(capacity(budgets.back()));
+  }
   engine->predicted_bytes_ = plan.total_bytes();
   JIGE_TRY(engine->machine_,
            PipelineMachine::create(plan.schedule, plan.costs,
-                                   {.device_bytes = capacity(wanted.device_bytes),
+                                   {.device_bytes = std::move(caps),
                                     .host_bytes = capacity(wanted.host_bytes),
                                     .gpus = std::move(gpus),
                                     .compute_threads = std::max(options.thread_count, 1),
@@ -40,7 +45,7 @@ Result<std::unique_ptr<PipelineEngine>> PipelineEngine::create(
                                                        *engine->optimizer_, std::move(execution)));
   engine->record_ = {.schedule = plan.schedule,
                      .costs = plan.costs,
-                     .memory = {.device_budget_bytes = wanted.device_bytes,
+                     .memory = {.device_budget_bytes = std::move(budgets),
                                 .host_budget_bytes = wanted.host_bytes,
                                 .device_planned_bytes = plan.device_bytes,
                                 .host_planned_bytes = plan.host_bytes}};
@@ -71,6 +76,7 @@ Result<StepOutcome> PipelineEngine::run(const Corpus& corpus, const StepPlan& pl
                            .expert_bias_rate = rates.expert_bias_rate,
                            .before_update = rates.before_update}));
   record_.add_step(rates.step, executor_->spans());
+  note_time();
   if (trace_) JIGE_DO(trace_->add_step(rates.step, schedule(), executor_->spans()));
   return StepOutcome{
       .loss_sum = step.loss_sum, .experts = step.experts, .optimizer = step.optimizer};
@@ -78,6 +84,22 @@ Result<StepOutcome> PipelineEngine::run(const Corpus& corpus, const StepPlan& pl
 
 Status PipelineEngine::evaluate(HostBatch& batch, ExactSum& sum) {
   return executor_->evaluate(batch, sum);
+}
+
+void PipelineEngine::note_time() {
+  int64_t end_ns = 0;
+  for (const TaskSpan& span : executor_->spans()) end_ns = std::max(end_ns, span.end_ns);
+  if (is_warm_) seconds_.push_back(static_cast<double>(end_ns) * 1e-9);
+  if (seconds_.size() > kTimedSteps) seconds_.pop_front();
+  is_warm_ = true;
+}
+
+std::optional<double> PipelineEngine::step_seconds() const {
+  if (seconds_.empty()) return std::nullopt;
+  std::vector<double> sorted(seconds_.begin(), seconds_.end());
+  const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2);
+  std::ranges::nth_element(sorted, middle);
+  return *middle;
 }
 
 void PipelineEngine::record_memory() {

@@ -5,6 +5,7 @@
 // Threads: one thread at a time.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -42,6 +43,8 @@ class PipelineEngine final : public StepEngine {
   EngineMemory memory() const override;
 
   const plan::PipelineSchedule& schedule() const { return machine_->schedule(); }
+  // Median of the latest steps, the first, which warms up, left out; none where it was alone.
+  std::optional<double> step_seconds() const;
   // When the tasks of the last step ran.
   std::span<const TaskSpan> spans() const { return executor_->spans(); }
   int64_t device_peak_bytes(int32_t device) const {
@@ -52,6 +55,9 @@ class PipelineEngine final : public StepEngine {
   PipelineEngine() = default;
 
   void record_memory();
+  void note_time();
+
+  static constexpr size_t kTimedSteps = 256;  // that are kept
 
   int64_t predicted_bytes_ = 0;
   int64_t step_ = 0;  // that runs
@@ -63,6 +69,8 @@ class PipelineEngine final : public StepEngine {
   std::optional<Optimizer> optimizer_;
   std::unique_ptr<PipelineExecutor> executor_;
   std::vector<HostBatch> batches_;
+  bool is_warm_ = false;
+  std::deque<double> seconds_;  // of the latest steps
 };
 
 }  // namespace jige::train

@@ -28,7 +28,8 @@ Status PipelineExecutor::evaluate(const HostBatch& batch, ExactSum& sum) {
   for (int32_t b = 0; b < schedule.block_count; ++b) {
     const auto node = static_cast<size_t>(b);
     const int32_t home = places_->home(b);
-    const int32_t here = std::max(home, 0);
+    const int32_t here =
+        schedule.tasks[static_cast<size_t>(passes_->pass(plan::TaskKind::kForward, b, 0))].device;
     LogicalDevice& device = machine_.device(here);
     Stream& stream = device.compute();
     if (b > 0 && here != at) {

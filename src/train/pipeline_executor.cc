@@ -20,15 +20,21 @@ Result<std::unique_ptr<PipelineMachine>> PipelineMachine::create(
     const PipelineMachineOptions& options) {
   JIGE_DO(plan::verify_pipeline(schedule));
   JIGE_DO(plan::check_costs(costs, schedule.block_count));
+  JIGE_DO(plan::check_paces(costs, schedule.device_count));
+  JIGE_CHECK(
+      options.device_bytes.empty() || std::ssize(options.device_bytes) == schedule.device_count,
+      "caps of {} devices for {}", options.device_bytes.size(), schedule.device_count);
   std::unique_ptr<PipelineMachine> machine(new PipelineMachine());
   machine->schedule_ = std::move(schedule);
   machine->costs_ = std::move(costs);
   machine->gpus_ = options.gpus;
   JIGE_DO(machine->make_host(options));
   for (int32_t d = 0; d < machine->schedule_.device_count; ++d) {
+    const int64_t cap = options.device_bytes.empty() ? kUnlimitedBytes
+                                                     : options.device_bytes[static_cast<size_t>(d)];
     JIGE_TRY(auto device, LogicalDevice::create({.name = fmt::format("device{}", d),
                                                  .gpu = machine->gpu_of(d),
-                                                 .capacity_bytes = options.device_bytes,
+                                                 .capacity_bytes = cap,
                                                  .compute_threads = options.compute_threads,
                                                  .optimizer_threads = options.optimizer_threads}));
     machine->devices_.push_back(std::move(device));

@@ -46,7 +46,7 @@
 namespace jige::train {
 
 struct PipelineMachineOptions {
-  int64_t device_bytes = kUnlimitedBytes;  // cap of each device
+  std::vector<int64_t> device_bytes;  // by device: its cap; empty: none
   int64_t host_bytes = kUnlimitedBytes;
   // Of which the devices are parts, in turns (gpu_in_turn); none: they are this processor's.
   std::vector<Device*> gpus;
@@ -153,8 +153,9 @@ class PipelineExecutor {
   // barrier that was not reached; else the weights may be of neither step.
   Result<PipelineStep> run(const PipelineInput& input);
 
-  // Loss of one micro-batch without training: block after block on device 0, each block's
-  // parameters brought there. Adds to `sum`. Fails with kExhausted when the device has no room.
+  // Loss of one micro-batch without training: block after block, each on the device of its forward
+  // pass, which has room for it; parameters of the host are brought there. Adds to `sum`. Fails
+  // with kExhausted when a device has no room.
   Status evaluate(const HostBatch& batch, ExactSum& sum);
 
   // Renews what devices keep, after the weights were changed from outside.

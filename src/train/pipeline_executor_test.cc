@@ -371,5 +371,42 @@ TEST(PipelineExecutor, ACapOneByteTooSmallIsAnErrorAndNoHang) {
   EXPECT_NE(refused.error().message.find("device0"), std::string::npos);
 }
 
+// What the host's arena takes: masters, moments, packed forms and gradients, images of updates that
+// may have to be made again. Norms and tables are the masters themselves.
+TEST(PipelineExecutor, TakesExactlyThePlannedMemoryOfTheHost) {
+  for (const bool tied : {false, true}) {
+    const auto architecture = *model::Architecture::create(test_config(2, tied));
+    for (const OptimizerMode optimizer : {OptimizerMode::kSync, OptimizerMode::kAsync}) {
+      ScheduleRequest request = plan::natural_request(plan::ScheduleKind::kMobius);
+      request.devices = 2;
+      request.micro_batches = 2;
+      request.block_count = 4;
+      request.optimizer = optimizer;
+      request.clip = optimizer == OptimizerMode::kAsync ? ClipMode::kSpeculate : ClipMode::kExact;
+      request.tied = tied;
+      Rig rig;
+      rig.build(*architecture, request);
+      const auto batches = step_batches(0, 2, architecture->config().vocab_size);
+      ASSERT_TRUE(rig.executor->run({batches, terms_of(batches), 0.01}));
+      EXPECT_EQ(rig.machine->host_peak_bytes(), rig.planned.host.bytes)
+          << request_name(request) << (tied ? ", tied" : "");
+    }
+  }
+}
+
+TEST(PipelineExecutor, TakesExactlyThePlannedMemoryWithTheOptimizerOnTheDevice) {
+  const auto architecture = *model::Architecture::create(test_config(2));
+  ScheduleRequest request = plan::natural_request(plan::ScheduleKind::kGPipe);
+  request.micro_batches = 2;
+  request.block_count = 4;
+  request.clip = ClipMode::kExact;
+  Rig rig;
+  rig.build(*architecture, request);
+  const auto batches = step_batches(0, 2, architecture->config().vocab_size);
+  ASSERT_TRUE(rig.executor->run({batches, terms_of(batches), 0.01}));
+  EXPECT_EQ(rig.machine->device(0).arena().peak_bytes(), rig.planned.devices[0].bytes);
+  EXPECT_EQ(rig.machine->host_peak_bytes(), 0);
+}
+
 }  // namespace
 }  // namespace jige::train

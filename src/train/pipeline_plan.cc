@@ -52,6 +52,7 @@ Status check_counts(const PipelineOptions& options, const PipelineDemand& demand
 plan::MemoryBudget budget_of(const PipelineOptions& options) {
   plan::MemoryBudget budget;
   if (options.device_bytes > 0) budget.device_bytes = options.device_bytes;
+  budget.own_bytes = options.own_bytes;
   if (options.host_bytes > 0) budget.host_bytes = options.host_bytes;
   if (options.total_bytes > 0) budget.total_bytes = options.total_bytes;
   return budget;
@@ -111,7 +112,7 @@ Status check_same_model(const plan::PipelineCosts& given, const plan::PipelineCo
   return {};
 }
 
-// `counted`, with the times and rates of `given`. REQUIRES: check_same_model().
+// `counted`, with the times, rates and paces of `given`. REQUIRES: check_same_model().
 plan::PipelineCosts with_times(plan::PipelineCosts counted, const plan::PipelineCosts& given) {
   for (size_t b = 0; b < counted.blocks.size(); ++b) {
     counted.blocks[b].forward_s = given.blocks[b].forward_s;
@@ -120,6 +121,7 @@ plan::PipelineCosts with_times(plan::PipelineCosts counted, const plan::Pipeline
     counted.blocks[b].backward_weight_s = given.blocks[b].backward_weight_s;
   }
   counted.rates = given.rates;
+  counted.device_paces = given.device_paces;
   return counted;
 }
 
@@ -134,7 +136,12 @@ Result<plan::PipelineCosts> costs_for(const PipelineOptions& options, const Pipe
                       .device_flops = demand.device_flops > 0 ? demand.device_flops : assumed_flops,
                       .rates = assumed_rates(demand.gpus.size()),
                       .several_gpus = demand.gpus.size() > 1});
-  if (options.costs) JIGE_DO(check_same_model(*options.costs, counted, options.source));
+  if (options.costs) {
+    JIGE_DO(check_same_model(*options.costs, counted, options.source));
+    if (Status one_each = plan::check_paces(*options.costs, options.devices); !one_each) {
+      return with_context(std::move(one_each.error()), "{}: costs", options.source);
+    }
+  }
   if (options.times == TimesSource::kAssumed) return counted;
   if (options.times == TimesSource::kGiven) return with_times(std::move(counted), *options.costs);
   return measure_costs(demand.architecture, counted,

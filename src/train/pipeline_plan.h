@@ -30,9 +30,10 @@ enum class TimesSource : uint8_t { kAssumed, kMeasured, kGiven };
 // Empty lists allow everything.
 struct PipelineOptions {
   int32_t devices = 1;
-  int64_t device_bytes = 0;  // memory of each device; 0: no limit
-  int64_t host_bytes = 0;    // of the host; 0: no limit
-  int64_t total_bytes = 0;   // of all devices and the host, which share it; 0: no limit
+  int64_t device_bytes = 0;        // memory of each device; 0: no limit
+  std::vector<int64_t> own_bytes;  // of each device, where they are unequal; else empty
+  int64_t host_bytes = 0;          // of the host; 0: no limit
+  int64_t total_bytes = 0;         // of all devices and the host, which share it; 0: no limit
   std::vector<plan::ScheduleKind> kinds;
   std::vector<plan::OptimizerMode> optimizers;
   std::vector<bool> recompute;
@@ -51,6 +52,11 @@ struct PipelineOptions {
   // Called in a queue's thread before a task of a step runs; a failure is the task's. For tests of
   // devices that fail: no flag leads here.
   std::function<Status(int64_t step, int32_t task)> before_task;
+
+  // Of a device; 0: no limit.
+  int64_t budget_of(int32_t device) const {
+    return own_bytes.empty() ? device_bytes : own_bytes[static_cast<size_t>(device)];
+  }
 };
 
 // What decides a plan besides the options.

@@ -67,11 +67,22 @@ Result<std::vector<int64_t>> read_device_bytes(const Json& json, std::string_vie
               device_count);
 }
 
+// Records from before devices could be unequal have one number for all.
+Result<std::vector<int64_t>> read_budgets(const Json& json, int32_t device_count,
+                                          const std::string& where) {
+  constexpr std::string_view kField = "device_budget_bytes";
+  const auto found = json.find(kField);
+  const bool listed = found != json.end() && found->is_array();
+  if (listed) return read_device_bytes(json, kField, device_count, where);
+  JIGE_TRY(const int64_t each, read_bytes(json, kField, where));
+  return std::vector<int64_t>(static_cast<size_t>(device_count), each);
+}
+
 Result<PipelineMemoryRecord> read_memory(const Json& json, int32_t device_count,
                                          const std::string& where) {
   if (!json.is_object()) return fail(Code::kCorrupt, "{}: must be an object", where);
   PipelineMemoryRecord memory;
-  JIGE_TRY(memory.device_budget_bytes, read_bytes(json, "device_budget_bytes", where));
+  JIGE_TRY(memory.device_budget_bytes, read_budgets(json, device_count, where));
   JIGE_TRY(memory.host_budget_bytes, read_bytes(json, "host_budget_bytes", where));
   JIGE_TRY(memory.device_planned_bytes,
            read_device_bytes(json, "device_planned_bytes", device_count, where));
@@ -83,7 +94,8 @@ Result<PipelineMemoryRecord> read_memory(const Json& json, int32_t device_count,
 }
 
 Json schedule_memory_json(const PipelineMemoryRecord& memory) {
-  return {{"device_budget_bytes", memory.device_budget_bytes},
+  const bool limited = !memory.device_budget_bytes.empty();
+  return {{"device_budget_bytes", limited ? Json(memory.device_budget_bytes) : Json(0)},
           {"host_budget_bytes", memory.host_budget_bytes},
           {"device_planned_bytes", memory.device_planned_bytes},
           {"device_peak_bytes", memory.device_peak_bytes},
@@ -150,6 +162,10 @@ Result<PipelineRecord> pipeline_record_from_json(const Json& json, std::string_v
   JIGE_TRY(record.costs, plan::costs_from_json(json["costs"], fmt::format("{}: costs", where)));
   if (const Status fit = plan::check_costs(record.costs, record.schedule.block_count); !fit) {
     return with_context(fit.error(), "{}: costs", where);
+  }
+  if (const Status one_each = plan::check_paces(record.costs, record.schedule.device_count);
+      !one_each) {
+    return with_context(one_each.error(), "{}: costs", where);
   }
   if (const Status sound = plan::verify_pipeline(record.schedule); !sound) {
     return with_context(sound.error(), "{}: schedule", where);

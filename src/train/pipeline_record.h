@@ -4,7 +4,7 @@
 //    "schedule": {…}, "costs": {…},              as in plan/pipeline_schedule_json.h,
 //    docs/formats.md "predicted_step_s": 1.2,                    from schedule and costs, for other
 //    readers "steps": [{"step": 100, "spans_ns": [[start, end], …]}, …],    a pair a task, the last
-//    steps "memory": {"device_budget_bytes": 0, "host_budget_bytes": 0,   0: no limit
+//    steps "memory": {"device_budget_bytes": [..], "host_budget_bytes": 0,   0: no limit
 //               "device_planned_bytes": [..], "device_peak_bytes": [..],
 //               "host_planned_bytes": 0, "host_peak_bytes": 0}}
 //
@@ -33,7 +33,7 @@ struct MeasuredStep {
 };
 
 struct PipelineMemoryRecord {
-  int64_t device_budget_bytes = 0;  // of each device; 0: no limit
+  std::vector<int64_t> device_budget_bytes;  // by device; 0, or none at all: no limit
   int64_t host_budget_bytes = 0;
   std::vector<int64_t> device_planned_bytes;  // by device: the most that can be
   std::vector<int64_t> device_peak_bytes;     // by device: what its arena counted

@@ -33,7 +33,7 @@ PipelineRecord example(size_t steps) {
                                  .gradient_bytes = 400,
                                  .input_bytes = 64});
   record.costs.rates.fetch_bytes_per_s = 1e6;
-  record.memory = {.device_budget_bytes = 1000,
+  record.memory = {.device_budget_bytes = {1000, 1000},
                    .device_planned_bytes = {900, 800},
                    .device_peak_bytes = {899, 799},
                    .host_planned_bytes = 5000,
@@ -45,6 +45,20 @@ PipelineRecord example(size_t steps) {
   }
   for (size_t i = 0; i < steps; ++i) record.add_step(static_cast<int64_t>(i) + 1, spans);
   return record;
+}
+
+TEST(PipelineRecord, OlderOnesHaveOneBudgetForAllDevices) {
+  Json json = pipeline_record_json(example(1));
+  json["memory"]["device_budget_bytes"] = 1234;
+  const auto back = pipeline_record_from_json(json, "pipeline.json");
+  ASSERT_TRUE(back) << back.error().message;
+  EXPECT_EQ(back->memory.device_budget_bytes, (std::vector<int64_t>{1234, 1234}));
+  json["costs"]["device_paces"] = {1, 2, 3};
+  const auto refused = pipeline_record_from_json(json, "pipeline.json");
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("device_paces has 3 of them for 2 devices"),
+            std::string::npos)
+      << refused.error().message;
 }
 
 TEST(PipelineRecord, ComesBackAsItWas) {

@@ -183,9 +183,11 @@ struct Rig {
     const auto graph = plan::PipelineGraph::create(schedule);
     planned = *plan::pipeline_peaks(schedule, *graph, plan::HappensBefore(*graph),
                                     plan::pipeline_buffers(schedule, costs));
-    auto made = PipelineMachine::create(
-        std::move(schedule), costs,
-        {.device_bytes = device_bytes > 0 ? device_bytes : planned.device_bytes_max()});
+    std::vector<int64_t> caps;
+    for (const plan::MemoryPeak& peak : planned.devices) {
+      caps.push_back(device_bytes > 0 ? device_bytes : peak.bytes);
+    }
+    auto made = PipelineMachine::create(std::move(schedule), costs, {.device_bytes = caps});
     ASSERT_TRUE(made) << made.error().message;
     machine = std::move(*made);
     weights_options.position_count = 0;  // devices have their own rope tables

@@ -98,6 +98,43 @@ TEST(PipelineTrainer, StaysWithinTheMemoryOfItsDevices) {
       << refused.result.error().message;
 }
 
+// Devices that have unequal memory hold unequal parts, each within its own, and measure held-out
+// data there as well.
+TEST(PipelineTrainer, FillsUnequalDevicesEachToItsOwnMemory) {
+  const TestFolder folder;
+  folder.write("a.jsonl", small_corpus(60));
+  TrainOptions options = pipeline_options(folder, "alone");
+  options.eval_every_steps = 2;
+  const Outcome expected = train_pipeline(options);
+  ASSERT_TRUE(expected.result) << expected.result.error().message;
+  options.pipeline = PipelineOptions{.devices = 2,
+                                     .kinds = {plan::ScheduleKind::k1F1B},
+                                     .optimizers = {plan::OptimizerMode::kDevice},
+                                     .recompute = {false}};
+  options.out_folder = folder.file("even");
+  const Outcome even = train_pipeline(options);
+  ASSERT_TRUE(even.result) << even.result.error().message;
+  const std::vector<int64_t> needed = even.plan->pipeline->device_bytes;
+  const int64_t small = std::min(needed[0], needed[1]) * 3 / 5;
+  for (const size_t d : {size_t{0}, size_t{1}}) {
+    options.pipeline->own_bytes = {2 * needed[0], 2 * needed[1]};
+    options.pipeline->own_bytes[d] = small;
+    options.out_folder = folder.file(fmt::format("small_{}", d));
+    const Outcome run = train_pipeline(options);
+    ASSERT_TRUE(run.result) << run.result.error().message;
+    EXPECT_EQ(run.losses, expected.losses);
+    const std::vector<int64_t>& peaks = run.result->memory.device_peak_bytes;
+    EXPECT_LE(peaks[d], small);
+    EXPECT_GT(peaks[1 - d], small);  // the other has the rest, whichever it is
+    EXPECT_TRUE(run.result->step_times);
+  }
+  options.pipeline->own_bytes = {small, small};
+  options.out_folder = folder.file("neither");
+  const Outcome refused = train_pipeline(options);
+  ASSERT_FALSE(refused.result);
+  EXPECT_EQ(refused.result.error().code, Code::kExhausted);
+}
+
 TEST(PipelineTrainer, TakesAPlanMadeBefore) {
   const TestFolder folder;
   folder.write("a.jsonl", small_corpus(60));

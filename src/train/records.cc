@@ -212,6 +212,10 @@ Json result_json(const TrainResult& result) {
   json["seconds"] = result.seconds;
   json["tokens_per_s"] = result.tokens_per_s;
   json["memory"] = memory_report_json(result.memory);
+  if (result.step_times) {
+    json["predicted_step_s"] = result.step_times->predicted_s;
+    json["measured_step_s"] = result.step_times->measured_s;
+  }
   json["log"] = result.log_path;
   if (!result.model_folder.empty()) json["model"] = result.model_folder;
   if (!result.adapter_folder.empty()) json["adapter"] = result.adapter_folder;

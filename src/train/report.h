@@ -49,7 +49,7 @@ struct TrainPlan {
   int64_t drawing_bytes = 0;  // of it, what draws them, and the prompts
   int64_t prompt_bytes = 0;
   std::optional<PipelinePlan> pipeline;
-  int64_t device_budget_bytes = 0;  // of each device of the pipeline; 0: no limit
+  int64_t device_budget_bytes = 0;  // of the pipeline's largest device; 0: no limit
   int rank_count = 1;
   int ranks_here = 1;          // on this machine, each with the predicted memory
   int ranks_on_gpu = 1;        // of those, on this one's GPU
@@ -134,6 +134,12 @@ struct MemoryReport {
   std::vector<int64_t> device_planned_bytes, device_peak_bytes;  // of a pipeline, by device
 };
 
+// How long a step of a pipeline takes.
+struct StepTimes {
+  double predicted_s = 0;
+  double measured_s = 0;  // median of this part's steps, the first, which warms up, left out
+};
+
 struct TrainResult {
   int64_t steps_done = 0;
   int64_t steps_total = 0;
@@ -148,6 +154,7 @@ struct TrainResult {
   double seconds = 0;                   // of the whole run
   double tokens_per_s = 0;              // of this part
   MemoryReport memory;
+  std::optional<StepTimes> step_times;  // of a pipeline, where more than one step ran
   std::string log_path;
   std::string model_folder;    // written at the end; empty when stopped, or LoRA without merging
   std::string adapter_folder;  // LoRA

@@ -8,6 +8,7 @@
 #include "base/bytes.h"
 #include "base/check.h"
 #include "tensor/cuda_device.h"
+#include "train/logical_device.h"
 
 namespace jige::train {
 
@@ -28,9 +29,9 @@ Status validate_gpus(const TrainOptions& options) {
               options.pipeline->devices, count, count);
 }
 
-Result<std::vector<std::unique_ptr<Device>>> make_gpus(const TrainOptions& options) {
+Result<std::vector<std::unique_ptr<Device>>> make_gpus(const std::vector<int>& indices) {
   std::vector<std::unique_ptr<Device>> gpus;
-  for (const int index : options.gpus) {
+  for (const int index : indices) {
     JIGE_TRY(auto gpu, make_cuda_device(index));
     gpus.push_back(std::move(gpu));
   }
@@ -52,29 +53,52 @@ Result<int64_t> gpus_free_bytes(const TrainOptions& options) {
   return together;
 }
 
-Result<int64_t> share_gpus(TrainOptions& options) {
-  PipelineOptions& pipeline = *options.pipeline;
-  const int64_t on_each = pipeline.devices / std::ssize(options.gpus);
-  int64_t together = 0, least = INT64_MAX;
+bool GpuShares::equal() const {
+  return std::ranges::all_of(device_bytes,
+                             [&](int64_t bytes) { return bytes == device_bytes.front(); });
+}
+
+Result<GpuShares> share_gpus(const GpuShareOptions& options) {
+  constexpr int64_t kBesides = 16;  // a part of so many is left for what kernels need besides
+  const auto gpu_count = std::ssize(options.gpus);
+  const int64_t on_each = options.devices / gpu_count;
+  GpuShares shares;
+  std::vector<int64_t> of_gpus;  // what a device of each has
   for (const int index : options.gpus) {
-    int64_t gpu_bytes = options.memory_limit_bytes;
+    int64_t gpu_bytes = options.limit_bytes;
     if (gpu_bytes == 0) {
       JIGE_TRY(gpu_bytes, cuda_free_bytes(index));
     }
-    together += gpu_bytes;
+    shares.gpu_bytes += gpu_bytes;
     const int64_t part = gpu_bytes / on_each;
-    least = std::min(least, part);
-    if (pipeline.device_bytes <= part) continue;
-    const std::string which = options.gpus.size() > 1 ? fmt::format("GPU {}", index) : "the GPU";
-    return fail(Code::kExhausted,
-                "a logical device is to have {} of memory, but {} of the {} of {} would have {} "
-                "each; give them less, or take fewer",
-                format_bytes(pipeline.device_bytes), on_each, format_bytes(gpu_bytes), which,
-                format_bytes(part));
+    if (options.device_bytes > part) {
+      const std::string which = gpu_count > 1 ? fmt::format("GPU {}", index) : "the GPU";
+      return fail(Code::kExhausted,
+                  "a logical device is to have {} of memory, but {} of the {} of {} would have {} "
+                  "each; give them less, or take fewer",
+                  format_bytes(options.device_bytes), on_each, format_bytes(gpu_bytes), which,
+                  format_bytes(part));
+    }
+    of_gpus.push_back(options.device_bytes > 0 ? options.device_bytes : part - part / kBesides);
   }
-  constexpr int64_t kBesides = 16;  // a part of so many is left for what kernels need besides
-  if (pipeline.device_bytes == 0) pipeline.device_bytes = least - least / kBesides;
-  return together;
+  for (int32_t d = 0; d < options.devices; ++d) {
+    shares.device_bytes.push_back(of_gpus[gpu_in_turn(of_gpus.size(), d)]);
+  }
+  return shares;
+}
+
+Result<int64_t> share_run_gpus(TrainOptions& options) {
+  PipelineOptions& pipeline = *options.pipeline;
+  JIGE_TRY(GpuShares shares, share_gpus({.gpus = options.gpus,
+                                         .devices = pipeline.devices,
+                                         .device_bytes = pipeline.device_bytes,
+                                         .limit_bytes = options.memory_limit_bytes}));
+  if (shares.equal()) {
+    pipeline.device_bytes = shares.device_bytes.front();
+  } else {
+    pipeline.own_bytes = std::move(shares.device_bytes);
+  }
+  return shares.gpu_bytes;
 }
 
 }  // namespace jige::train

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/bytes.h"
+#include "base/free_memory.h"
 #include "formats/checkpoint.h"
 #include "formats/image_model_names.h"
 #include "formats/staged_folder.h"
@@ -277,18 +278,27 @@ void share_machine(RunSetup& setup) {
       std::max<int64_t>(plan.memory_limit_bytes - plan.memory_predicted_bytes, 1);
 }
 
-// Those of GPUs are parts of their memory, and the host has what the machine has.
+// Those of GPUs are parts of their memory, and the host has what the machine has left.
 Status share_with_gpus(RunSetup& setup) {
   TrainOptions& options = setup.options;
   PipelineOptions& pipeline = *options.pipeline;
-  JIGE_TRY(const int64_t gpu_bytes, share_gpus(options));
-  const int64_t machine_bytes = machine_memory_bytes();
-  if (pipeline.host_bytes == 0) {
-    pipeline.host_bytes = std::max<int64_t>(machine_bytes - kProcessOverheadBytes, 1);
-  }
-  setup.plan.memory_limit_bytes = gpu_bytes + machine_bytes;
+  JIGE_TRY(const int64_t gpu_bytes, share_run_gpus(options));
+  const int64_t host_bytes = pipeline_host_bytes();
+  if (pipeline.host_bytes == 0) pipeline.host_bytes = host_bytes;
+  pipeline.host_bytes = std::min(pipeline.host_bytes, host_bytes);
+  setup.plan.memory_limit_bytes = gpu_bytes + host_bytes + kProcessOverheadBytes;
   setup.plan.memory_predicted_bytes = kProcessOverheadBytes;
   return {};
+}
+
+// "8.0 GiB of memory for each device"; of unequal ones "8.0 GiB, 4.0 GiB of memory for devices".
+std::string budgets_text(const PipelineOptions& pipeline) {
+  if (pipeline.own_bytes.empty()) {
+    return fmt::format("{} of memory for each device", format_bytes(pipeline.device_bytes));
+  }
+  std::vector<std::string> shown;
+  for (const int64_t bytes : pipeline.own_bytes) shown.push_back(format_bytes(bytes));
+  return fmt::format("{} of memory for devices", fmt::join(shown, ", "));
 }
 
 Status choose_pipeline(RunSetup& setup, const TrainCallbacks& callbacks) {
@@ -304,7 +314,7 @@ Status choose_pipeline(RunSetup& setup, const TrainCallbacks& callbacks) {
   }
   std::vector<std::unique_ptr<Device>> gpus;
   if (options.on_gpu()) {
-    JIGE_TRY(gpus, make_gpus(options));
+    JIGE_TRY(gpus, make_gpus(options.gpus));
     const Device& first = *gpus.front();
     JIGE_DO(model::check_device_support(first.kind(), first.name(), *setup.architecture));
     JIGE_DO(ops::cuda_matmul_ready());
@@ -326,18 +336,21 @@ Status choose_pipeline(RunSetup& setup, const TrainCallbacks& callbacks) {
     return tl::unexpected(std::move(planned.error()));
   if (!planned) {
     const auto shown = [](int64_t bytes) { return format_bytes(bytes); };
-    return options.on_gpu() ? with_context(std::move(planned.error()),
-                                           "with {} of memory for each device and {} for the host",
-                                           shown(pipeline.device_bytes), shown(pipeline.host_bytes))
-                            : with_context(std::move(planned.error()),
-                                           "with {} of memory for all devices and the host",
-                                           shown(pipeline.total_bytes));
+    return options.on_gpu()
+               ? with_context(std::move(planned.error()), "with {} and {} for the host",
+                              budgets_text(pipeline), shown(pipeline.host_bytes))
+               : with_context(std::move(planned.error()),
+                              "with {} of memory for all devices and the host",
+                              shown(pipeline.total_bytes));
   }
   setup.pipeline = std::move(*planned);
   setup.pipeline->gpus = options.gpus;
   setup.plan.memory_predicted_bytes += setup.pipeline->total_bytes();
   setup.plan.pipeline = *setup.pipeline;
-  setup.plan.device_budget_bytes = options.pipeline->device_bytes;
+  for (int32_t d = 0; d < pipeline.devices; ++d) {
+    setup.plan.device_budget_bytes =
+        std::max(setup.plan.device_budget_bytes, pipeline.budget_of(d));
+  }
   return {};
 }
 
@@ -350,6 +363,10 @@ int64_t process_overhead_bytes(const model::Architecture& architecture, DType co
                model::thread_scratch_bytes(architecture, compute, threads.micro_batch_tokens,
                                            threads.of_each));
   return kProcessOverheadBytes + int64_t{threads.devices} * threads.of_each * scratch;
+}
+
+int64_t pipeline_host_bytes() {
+  return std::max<int64_t>(host_free_bytes() - kProcessOverheadBytes, 1);
 }
 
 Result<std::string> hash_weights(const std::string& folder) {

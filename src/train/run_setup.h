@@ -36,6 +36,9 @@ struct TrainingThreads {
 int64_t process_overhead_bytes(const model::Architecture& architecture, DType compute,
                                const TrainingThreads& threads);
 
+// What the host has left now for a pipeline on GPUs, whose copies go from and to pinned memory.
+int64_t pipeline_host_bytes();
+
 struct RunSetup {
   TrainOptions options;  // with context, folders, log path and steps_total filled in
   int threads = 1;       // that train in this process, without a pipeline

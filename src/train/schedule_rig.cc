@@ -92,14 +92,15 @@ Result<std::unique_ptr<ScheduleRig>> ScheduleRig::create(const plan::PipelineSch
   rig->predicted_s_ = plan::time_tasks(schedule, graph, costs).step_s;
   const std::vector<plan::PipelineBuffer> buffers = plan::pipeline_buffers(schedule, costs);
   JIGE_TRY(rig->peaks_, plan::pipeline_peaks(schedule, graph, plan::HappensBefore(graph), buffers));
-  PipelineMachineOptions machine{.device_bytes = rig->planned_bytes(),
-                                 .gpus = options.gpus,
+  PipelineMachineOptions machine{.gpus = options.gpus,
                                  .compute_threads = options.compute_threads,
                                  .optimizer_threads = options.optimizer_threads};
+  for (const plan::MemoryPeak& peak : rig->peaks_.devices) {
+    machine.device_bytes.push_back(options.device_bytes > 0 ? options.device_bytes : peak.bytes);
+  }
   if (options.device_bytes > 0) {
     JIGE_DO(plan::check_budgets(schedule, rig->peaks_, buffers,
                                 {.device_bytes = options.device_bytes}));
-    machine.device_bytes = options.device_bytes;
   }
   JIGE_TRY(rig->machine_, PipelineMachine::create(schedule, costs, machine));
   const std::vector<Arena*> arenas = rig->machine_->node_arenas();

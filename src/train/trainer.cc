@@ -173,7 +173,7 @@ Status Trainer::make_engine() {
   };
   if (options.on_gpu()) {
     JIGE_DO(ops::cuda_matmul_ready());
-    JIGE_TRY(gpus_, make_gpus(options));
+    JIGE_TRY(gpus_, make_gpus(options.gpus));
     JIGE_TRY(gpu_free_first_bytes_, gpus_free_bytes(options));
   }
   Device& device = gpus_.empty() ? static_cast<Device&>(*device_) : *gpus_.front();
@@ -389,6 +389,12 @@ MemoryReport Trainer::memory_report() const {
   return report;
 }
 
+std::optional<StepTimes> Trainer::step_times() const {
+  const std::optional<double> seconds = pipeline_ ? pipeline_->step_seconds() : std::nullopt;
+  if (!seconds) return std::nullopt;
+  return StepTimes{.predicted_s = setup_.pipeline->step_s, .measured_s = *seconds};
+}
+
 TrainResult Trainer::make_result() {
   return {.steps_done = state_.step,
           .steps_total = setup_.plan.steps_total,
@@ -401,6 +407,7 @@ TrainResult Trainer::make_result() {
           .seconds = state_.seconds,
           .tokens_per_s = seconds_here_ > 0 ? static_cast<double>(tokens_here_) / seconds_here_ : 0,
           .memory = memory_report(),
+          .step_times = step_times(),
           .log_path = setup_.options.log_path};
 }
 

@@ -150,6 +150,7 @@ class Trainer {
   Status export_step(CheckpointExportOptions what);
   TrainResult make_result();
   MemoryReport memory_report() const;
+  std::optional<StepTimes> step_times() const;
   void note_memory();
 
   std::shared_ptr<RunLock> lock_;  // of rank 0, as all that is written

@@ -1,6 +1,7 @@
 // Training by a schedule on logical devices that are parts of a GPU, beside the same run with all
 // of it in the GPU's memory.
 #include "cuda/offload_runs.h"
+#include "train/pipeline_record.h"
 
 namespace jige {
 namespace {
@@ -104,14 +105,26 @@ TEST_F(CudaOffload, RefusesBudgetsThatAreTooSmall) {
   EXPECT_NE(more.error().message.find("100 TiB"), std::string::npos) << more.error().message;
 }
 
-TEST_F(CudaOffload, RefusesPlansForTheCpu) {
-  TrainOptions planned = options("planned");
-  planned.pipeline =
-      PipelineOptions{.devices = 1, .schedule = plan::PipelineSchedule{}, .source = "plan.json"};
-  const auto refused = train::Trainer::create(planned);
+// Whose GPUs a plan is for is checked where its file is read (train/machine_identity.h).
+TEST_F(CudaOffload, RunsAPlanMadeBefore) {
+  TrainOptions first = options("first");
+  first.pipeline = from_the_host(2, ScheduleKind::kMobius, OptimizerMode::kAsync);
+  ASSERT_TRUE(train::train(first));
+  const auto record = train::read_pipeline_record(first.out_folder + "/pipeline.json");
+  ASSERT_TRUE(record) << record.error().message;
+  expect_same(options("resident"), {PipelineOptions{.devices = record->schedule.device_count,
+                                                    .schedule = record->schedule,
+                                                    .source = "plan.json",
+                                                    .times = train::TimesSource::kGiven,
+                                                    .costs = record->costs}});
+  TrainOptions other = options("other");
+  other.config->layer_count += 1;
+  other.pipeline = PipelineOptions{.devices = record->schedule.device_count,
+                                   .schedule = record->schedule,
+                                   .source = "plan.json"};
+  const auto refused = train::Trainer::create(other);
   ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().code, Code::kUnsupported);
-  EXPECT_NE(refused.error().message.find("plan.json"), std::string::npos);
+  EXPECT_NE(refused.error().message.find("plan.json: is a plan for"), std::string::npos);
 }
 
 }  // namespace

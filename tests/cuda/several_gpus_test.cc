@@ -171,6 +171,52 @@ TEST_F(CudaTrainerGpus, GoOnFromOneAnother) {
   EXPECT_EQ(train::model_bytes(parts), train::model_bytes(whole));
 }
 
+// Where one step of a run computes.
+struct RunPart {
+  std::vector<int> gpus;  // none: the processor
+  std::optional<PipelineOptions> schedule;
+};
+
+// A checkpoint has the same bits wherever it was made, and any device goes on from it: whoever
+// computes a step, what he finds is what the one before left.
+TEST_F(CudaTrainerGpus, GoOnOnTheProcessorAndComeBack) {
+  if (!offer_gpus(3)) GTEST_SKIP() << "this machine has no three GPUs";
+  const auto model_of = [&](const std::string& name, const std::vector<RunPart>& parts,
+                            DType compute) {
+    TrainOptions run = wide(name, 4, compute);
+    run.steps = std::ssize(parts);
+    for (size_t i = 0; i < parts.size(); ++i) {
+      run.gpus = parts[i].gpus;
+      run.pipeline = parts[i].schedule;
+      int64_t done = 0;
+      const auto ran =
+          train::train(run, {.on_step = [&](const train::StepInfo& info) { done = info.step; },
+                             .should_stop = [&] { return done > static_cast<int64_t>(i); }});
+      EXPECT_TRUE(ran) << name << ": " << ran.error().message;
+      if (!ran) return std::string();
+      EXPECT_EQ(ran->result.steps_done, static_cast<int64_t>(i) + 1);
+    }
+    return train::model_bytes(run);
+  };
+  const PipelineOptions mobius = from_the_host(2, ScheduleKind::kMobius, OptimizerMode::kAsync);
+  const PipelineOptions on_three = synchronous(3, ScheduleKind::kGPipe);
+  for (const DType compute : {DType::kF32, DType::kBF16}) {
+    const std::string name = compute == DType::kF32 ? "f32" : "bf16";
+    const std::string alone =
+        model_of("alone_" + name, {{{0}, {}}, {{}, {}}, {{1}, {}}, {{}, {}}}, compute);
+    EXPECT_FALSE(alone.empty());
+    EXPECT_TRUE(alone == model_of("shared_" + name,
+                                  {{{0, 1}, mobius}, {{}, mobius}, {{2, 0}, kept()}, {{}, {}}},
+                                  compute));
+    EXPECT_TRUE(alone == model_of("all_" + name,
+                                  {{{2, 1, 0}, on_three}, {{}, kept()}, {{1}, mobius}, {{}, {}}},
+                                  compute));
+    // Not the bits of the processor alone, which would pass with anything in between.
+    EXPECT_FALSE(alone ==
+                 model_of("never_" + name, {{{}, {}}, {{}, {}}, {{}, {}}, {{}, {}}}, compute));
+  }
+}
+
 TEST_F(CudaTrainerGpus, AreRefusedByName) {
   const auto refusal = [&](const TrainOptions& asked) {
     const auto trainer = train::Trainer::create(asked);

@@ -3,6 +3,7 @@
 #include <numeric>
 #include <utility>
 
+#include "base/log.h"
 #include "plan/pipeline_memory.h"
 #include "plan/pipeline_verify.h"
 #include "train/measured_costs.h"
@@ -125,8 +126,10 @@ plan::PipelineCosts with_times(plan::PipelineCosts counted, const plan::Pipeline
   return counted;
 }
 
+// Where what would be timed has no room, times are counted: a plan may fit nevertheless. `times`
+// becomes where they come from.
 Result<plan::PipelineCosts> costs_for(const PipelineOptions& options, const PipelineDemand& demand,
-                                      int32_t micro_batches) {
+                                      int32_t micro_batches, TimesSource& times) {
   const double assumed_flops = demand.gpus.empty() ? kAssumedFlops : kAssumedGpuFlops;
   plan::PipelineCosts counted =
       pipeline_costs(demand.architecture, demand.weights,
@@ -142,17 +145,22 @@ Result<plan::PipelineCosts> costs_for(const PipelineOptions& options, const Pipe
       return with_context(std::move(one_each.error()), "{}: costs", options.source);
     }
   }
+  times = demand.architecture.lora() ? TimesSource::kAssumed : options.times;
   if (options.times == TimesSource::kAssumed) return counted;
   if (options.times == TimesSource::kGiven) return with_times(std::move(counted), *options.costs);
-  return measure_costs(demand.architecture, counted,
-                       {.devices = options.devices,
-                        .micro_batch_tokens = demand.micro_batch_tokens,
-                        .context = demand.weights.position_count,
-                        .compute = demand.weights.compute,
-                        .gpus = demand.gpus,
-                        .compute_threads = demand.compute_threads,
-                        .optimizer_threads = demand.optimizer_threads,
-                        .progress = demand.measure_progress});
+  auto measured = measure_costs(demand.architecture, counted,
+                                {.devices = options.devices,
+                                 .micro_batch_tokens = demand.micro_batch_tokens,
+                                 .context = demand.weights.position_count,
+                                 .compute = demand.weights.compute,
+                                 .gpus = demand.gpus,
+                                 .compute_threads = demand.compute_threads,
+                                 .optimizer_threads = demand.optimizer_threads,
+                                 .progress = demand.measure_progress});
+  if (measured || measured.error().code != Code::kExhausted) return measured;
+  log_warn("blocks could not be timed, so that times are assumed: {}", measured.error().message);
+  times = TimesSource::kAssumed;
+  return counted;
 }
 
 // Timing and memory of a schedule under the model's costs.
@@ -186,8 +194,7 @@ Result<PipelinePlan> plan_pipeline(const PipelineOptions& options, const Pipelin
       options.schedule ? options.schedule->micro_batch_count : groups * options.devices;
   JIGE_DO(options.schedule ? check_given(*options.schedule, options, demand)
                            : check_counts(options, demand));
-  JIGE_TRY(result.costs, costs_for(options, demand, micro_batches));
-  result.times = demand.architecture.lora() ? TimesSource::kAssumed : options.times;
+  JIGE_TRY(result.costs, costs_for(options, demand, micro_batches, result.times));
   if (options.schedule) {
     result.schedule = *options.schedule;
   } else {

@@ -33,7 +33,7 @@ TEST_F(GpuPipeline, MakesTheModelOfOneGpuAndGoesOnFromAKillOnOthers) {
   EXPECT_TRUE(model_of(run) == model_of(folder_ / "alone"));
 }
 
-TEST_F(GpuPipeline, PlansTheMemoryOfEveryGpuByTheOneThatHasLeast) {
+TEST_F(GpuPipeline, PlansTheMemoryOfEveryGpuByWhatItHas) {
   set_variable("JIGE_EMULATED_MIB", "64,48,64");
   const Outcome plan = run_with(arguments("plan", "cuda:2,0", {"--devices", "4"}),
                                 {"--times", "assumed", "--plan-only"});

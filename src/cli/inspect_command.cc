@@ -60,6 +60,10 @@ class InspectCommand final : public Command {
     declare_image_pixels(flags, image_pixels_);
     flags.choice("--moments NAME", moments_, ops::moment_format_names(),
                  "how AdamW's two moments are kept in training: f32, or q8, codes of 8 bits");
+    flags.number("--ffn-dropout P", ffn_dropout_, {.max = 1, .below_max = true},
+                 "as jige train --ffn-dropout: with the scratch that leaving out blocks takes");
+    flags.integer("--ffn-dropout-block N", ffn_dropout_block_, {.min = 32, .max = 1 << 16},
+                  "columns of one of these blocks");
     flags.integer("--threads N", threads_, thread_range(0),
                   "that train, of each rank; 0: as many as the process may use, shared by ranks");
     flags.text(
@@ -121,6 +125,7 @@ class InspectCommand final : public Command {
                   "--shard-optimizer divides the optimizer's state among ranks: give --ranks");
     }
     JIGE_DO(check_split());
+    JIGE_DO(check_blocks());
     if (!grpo_) {
       JIGE_DO(flags_->refuse({"--prompts-per-step", "--group", "--draw-at-once", "--kl"},
                              "is about training from rewards: add --grpo, or leave it out"));
@@ -145,6 +150,8 @@ class InspectCommand final : public Command {
                                            .shard_optimizer = shard_optimizer_,
                                            .split_context = split_context_,
                                            .moments = moments,
+                                           .ffn_dropout = ffn_dropout_,
+                                           .ffn_dropout_block = ffn_dropout_block_,
                                            .threads = threads_each(),
                                            .device = on_gpu_ ? DeviceKind::kCuda : DeviceKind::kCpu,
                                            .dtype = dtype_,
@@ -191,6 +198,19 @@ class InspectCommand final : public Command {
     if (!grpo_ && !on_gpu_) return {};
     return fail(Code::kUnsupported, "--split-context with {} is not supported yet",
                 grpo_ ? "--grpo" : "--device cuda");
+  }
+  Status check_blocks() const {
+    if (ffn_dropout_ == 0) {
+      return flags_->refuse({"--ffn-dropout-block"},
+                            "is about blocks that are dropped: give --ffn-dropout, or leave it "
+                            "out");
+    }
+    const char* const other = on_gpu_          ? "--device cuda"
+                              : grpo_          ? "--grpo"
+                              : split_context_ ? "--split-context"
+                                               : nullptr;
+    if (other == nullptr) return {};
+    return fail(Code::kUnsupported, "--ffn-dropout with {} is not supported yet", other);
   }
   // As `jige train` chooses them.
   int threads_each() const {
@@ -248,6 +268,8 @@ class InspectCommand final : public Command {
   bool shard_optimizer_ = false;
   bool split_context_ = false;
   std::string moments_ = "f32";
+  double ffn_dropout_ = 0;
+  int64_t ffn_dropout_block_ = 64;
   int64_t threads_ = 0;
   std::string device_ = "cpu";
   int64_t device_memory_bytes_ = 0;

@@ -21,6 +21,7 @@
 #include "train/image_rows.h"
 #include "train/optimizer_shares.h"
 #include "train/reference_model.h"
+#include "train/run_dropout.h"
 #include "train/run_setup.h"
 #include "train/staged_gradients.h"
 
@@ -204,6 +205,19 @@ Status add_rewards(const model::Architecture& architecture, const model::Weights
   return {};
 }
 
+// Scratch of each thread where blocks of feed-forward layers are dropped.
+Result<int64_t> dropped_scratch(const model::Architecture& architecture,
+                                const MemoryRequest& request, DType compute) {
+  train::TrainOptions options;
+  options.compute = compute;
+  options.micro_batch_tokens = request.micro_batch_tokens;
+  options.ffn_dropout = architecture.lora() ? 0 : request.ffn_dropout;
+  options.ffn_dropout_block = request.ffn_dropout_block;
+  JIGE_DO(train::validate_dropout(options));
+  JIGE_DO(train::check_block_dropout(architecture, options));
+  return train::block_scratch_bytes(architecture, options, request.threads);
+}
+
 // What training reaches is said in its title, the rest of which is the same for all weights and for
 // adapters.
 Result<MemoryTable> training(const model::Architecture& architecture, const MemoryRequest& request,
@@ -224,11 +238,13 @@ Result<MemoryTable> training(const model::Architecture& architecture, const Memo
     memory.masters_bytes = share.masters_bytes;
   }
   const bool on_gpu = request.device == DeviceKind::kCuda;
+  JIGE_TRY(const int64_t scratch_bytes, dropped_scratch(architecture, request, compute));
   const int64_t besides =
       on_gpu ? 0
-             : train::process_overhead_bytes(
-                   architecture, compute,
-                   {.of_each = request.threads, .micro_batch_tokens = memory.buffers.row_count});
+             : train::process_overhead_bytes(architecture, compute,
+                                             {.of_each = request.threads,
+                                              .micro_batch_tokens = memory.buffers.row_count,
+                                              .scratch_bytes = scratch_bytes});
   const bool adapter = architecture.lora().has_value();
   MemoryTable table = {
       .title = fmt::format("To train {}, {}, {} tokens at once", what,

@@ -39,6 +39,8 @@ struct MemoryRequest {
   bool shard_optimizer = false;  // which they divide among them
   bool split_context = false;    // each has a part of every sequence
   ops::MomentFormat moments = ops::MomentFormat::kF32;
+  double ffn_dropout = 0;  // TrainOptions, of all weights; scratch of threads alone depends on them
+  int64_t ffn_dropout_block = 64;
   int threads = 1;                       // that train, of each rank
   DeviceKind device = DeviceKind::kCpu;  // that computes; a GPU: its memory alone
   std::string dtype = "auto";            // of the matrix products

@@ -6,6 +6,7 @@
 #include <map>
 #include <string>
 
+#include "base/cpu.h"
 #include "cli/loaded_model.h"
 #include "formats/image_config.h"
 #include "formats/model_config.h"
@@ -51,6 +52,35 @@ TEST(MemoryReport, IsWhatReadingImagesTakes) {
     ASSERT_TRUE(tower) << tower.error().message;
     EXPECT_EQ(report->images->total_bytes, (*tower)->peak_bytes()) << dtype;
   }
+}
+
+// Blocks that are dropped take scratch of threads and nothing else, where all weights are trained.
+// A scratch grows by large steps, so few sizes show it.
+TEST(MemoryReport, OfBlocksThatAreDroppedHasTheirScratch) {
+  const formats::ModelConfig config{.vocab_size = 300,
+                                    .hidden_size = 2048,
+                                    .layer_count = 1,
+                                    .head_count = 16,
+                                    .kv_head_count = 16,
+                                    .head_dim = 128,
+                                    .ffn_size = 8192,
+                                    .context_max = 256};
+  MemoryRequest request{.micro_batch_tokens = 2048, .threads = 2, .dtype = "f32"};
+  const auto whole = make_memory_report(config, request);
+  request.ffn_dropout = 0.1;
+  request.ffn_dropout_block = 32;
+  const auto dropped = make_memory_report(config, request);
+  ASSERT_TRUE(whole && dropped);
+  if (active_isa() != Isa::kAvx2) {
+    EXPECT_GT(dropped->train->total_bytes, whole->train->total_bytes);
+  }
+  EXPECT_LE(dropped->train->total_bytes, whole->train->total_bytes + (int64_t{8} << 20));
+  EXPECT_EQ(dropped->train_lora->total_bytes, whole->train_lora->total_bytes);
+  request.ffn_dropout_block = 96;
+  const auto uneven = make_memory_report(config, request);
+  ASSERT_FALSE(uneven);
+  EXPECT_NE(uneven.error().message.find("does not divide the feed-forward width 8192"),
+            std::string::npos);
 }
 
 // What a GPU takes: its layout of blocks, memory to turn them back in, and no threads' scratch.

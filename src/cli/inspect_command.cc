@@ -88,6 +88,7 @@ class InspectCommand final : public Command {
                   "rank of that adapter");
     flags.texts("--lora-target NAME", lora_targets_,
                 "a linear layer that it adapts; may be given several times. Without it, all");
+    flags.toggle("--dora", lora_dora_, "that adapter has lengths of rows, too (DoRA)");
     flags.number("--lora-dropout P", lora_dropout_, {.max = 1, .below_max = true},
                  "of that adapter; above 0 it takes more memory");
     flags.section("Training from rewards (as jige train --grpo)");
@@ -162,6 +163,7 @@ class InspectCommand final : public Command {
                                            .lora_rank = lora_rank_,
                                            .lora_targets = lora_targets_,
                                            .lora_dropout = lora_dropout_,
+                                           .lora_dora = lora_dora_,
                                            .stored = summary.dominant_dtype,
                                            .rewards = rewards()}));
     }
@@ -282,6 +284,7 @@ class InspectCommand final : public Command {
   int64_t lora_rank_ = kLoraRankDefault;
   std::vector<std::string> lora_targets_;
   double lora_dropout_ = 0;
+  bool lora_dora_ = false;
   bool grpo_ = false;
   RewardRequest rewards_;
   double kl_ = 0;

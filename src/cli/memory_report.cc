@@ -311,6 +311,7 @@ Status add_training(const formats::ModelConfig& config, const MemoryRequest& req
                formats::LoraConfig{.rank = request.lora_rank,
                                    .alpha = static_cast<double>(request.lora_rank),
                                    .dropout = request.lora_dropout,
+                                   .use_dora = request.lora_dora,
                                    .target_modules = request.lora_targets},
                kHead, request.device));
   options.table_dtype = request.stored.value_or(config.stored_dtype);

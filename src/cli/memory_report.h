@@ -51,6 +51,7 @@ struct MemoryRequest {
   int64_t lora_rank = 1;
   std::vector<std::string> lora_targets;  // none: all
   double lora_dropout = 0;
+  bool lora_dora = false;
   std::optional<DType> stored;           // of the weights in the folder, for auto
   std::optional<RewardRequest> rewards;  // learned from, where training is shown; none: texts are
 };

@@ -45,6 +45,10 @@ void declare_model(TrainFlags& to, Flags& flags) {
                "its strength is alpha / rank");
   flags.toggle("--lora-rs", to.lora_options.use_rslora,
                "its strength is alpha / sqrt(rank): a high rank then changes as much as a low one");
+  flags.toggle("--dora", to.lora_options.use_dora,
+               "lengths of its own for the rows of what it adapts (DoRA); each step multiplies by "
+               "the base once "
+               "more");
   flags.number("--lora-dropout P", to.lora_options.dropout, {.max = 1, .below_max = true},
                "part of what the adapter reads that a step drops; 0: off");
   flags.number(
@@ -227,7 +231,7 @@ Status TrainFlags::check_flags(const Flags& flags) const {
                          "model by --from"));
   }
   if (!lora) {
-    JIGE_DO(flags.refuse({"--lora-rank", "--lora-alpha", "--lora-target", "--lora-rs",
+    JIGE_DO(flags.refuse({"--lora-rank", "--lora-alpha", "--lora-target", "--lora-rs", "--dora",
                           "--lora-dropout", "--lora-plus", "--no-merge"},
                          "is about adapters: add --lora, or leave it out to train all weights"));
   }

@@ -142,7 +142,7 @@ TEST(AdapterTest, MergedFoldersGiveTheLogitsOfPeft) {
   }
 }
 
-// Weights of few bits move logits of an adapter by about as much as those of the base.
+// Weights of 8 bits move logits of an adapter by about as much as those of the base.
 TEST(AdapterTest, DoraOnWeightsOfFewBitsIsAsNearAsTheBase) {
   CpuDevice device({.thread_count = 2});
   for (const char* name : {"qwen2_dora", "llama2_dora"}) {
@@ -150,16 +150,16 @@ TEST(AdapterTest, DoraOnWeightsOfFewBitsIsAsNearAsTheBase) {
     const std::string base = fixture(std::string(name).substr(0, std::string(name).find('_')));
     const auto whole = value_of(InferenceModel::load(base, device, options_with({})));
     const auto of_base = adapted_logits(*whole, {recorded.tokens}, {});
-    for (const ops::WeightFormat format : {ops::WeightFormat::kQ8, ops::WeightFormat::kQ4}) {
-      const auto model = value_of(InferenceModel::load(
-          base, device, options_with({{name, recorded.folder}}, DType::kF32, format)));
-      const double base_error =
-          worst_difference(adapted_logits(*model, {recorded.tokens}, {kNoAdapter}), of_base);
-      const double error =
-          worst_difference(adapted_logits(*model, {recorded.tokens}, {0}), recorded.logits);
-      EXPECT_LE(error, 3 * base_error) << name;
-      RecordProperty(name, std::to_string(error) + " beside " + std::to_string(base_error));
-    }
+    const auto model = value_of(InferenceModel::load(
+        base, device,
+        options_with({{name, recorded.folder}}, DType::kF32, ops::WeightFormat::kQ8)));
+    const double base_error =
+        worst_difference(adapted_logits(*model, {recorded.tokens}, {kNoAdapter}), of_base);
+    const double error =
+        worst_difference(adapted_logits(*model, {recorded.tokens}, {0}), recorded.logits);
+    EXPECT_LE(error, 3 * base_error) << name;
+    EXPECT_LT(error, 1) << name << ", whose logits DoRA moves by more than 10";
+    RecordProperty(name, std::to_string(error) + " beside " + std::to_string(base_error));
   }
 }
 

@@ -234,6 +234,10 @@ class Block {
   virtual void pack(Stream& stream, const BlockWeights& weights, DType compute,
                     PackFor use) const = 0;
 
+  // Gives the lengths of DoRA's rows (projection.h) those that rows of the base had when they were
+  // packed.
+  virtual void start_magnitudes(Stream&, const BlockWeights&, DType /*compute*/) const {}
+
   // Bytes of BlockWeights::strip that its tasks need where its matrices are quantised.
   virtual int64_t strip_bytes(DType compute) const = 0;
 

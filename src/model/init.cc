@@ -105,6 +105,7 @@ void initialise_weights(ModelWeights& weights, const NodeStreams& streams, uint6
       stream.synchronize();
     }
   }
+  weights.start_magnitudes(streams);
   weights.pack(streams);
   streams.synchronize();
 }

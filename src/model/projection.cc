@@ -115,6 +115,13 @@ void Projection::add_adapters(std::vector<ParamSpec>& params) {
                       .adapter = true,
                       .adapter_b = true,
                       .stored_rows = options_.parts[i].stored_rows});
+    if (!options_.lora->use_dora) continue;
+    part.magnitude = params.size();
+    params.push_back({.name = formats::lora_tensor_name(name, formats::LoraPart::kMagnitude),
+                      .shape = Shape{part.rows},
+                      .init = InitKind::kOne,  // start_magnitudes() follows
+                      .adapter = true,
+                      .stored_rows = options_.parts[i].stored_rows});
   }
 }
 
@@ -132,6 +139,11 @@ void Projection::plan_forward(Placement& at, DType compute, ops::WeightFormat fo
   for (const Part& part : parts_) {
     place.adapter_b_forward.push_back(part.adapted ? take(part.rows, rank_) : 0);
   }
+  if (!dora()) return;
+  place.squares = at.take_bytes(outputs_ * 4);
+  place.factors = at.take_bytes(outputs_ * 4);
+  if (options_.bias) place.addends = at.take_bytes(outputs_ * 4);
+  place.products = at.take_bytes(rank_ * outputs_ * 4);
 }
 
 void Projection::plan_backward(Placement& at, DType compute, ops::WeightFormat format) {
@@ -201,6 +213,9 @@ void Projection::pack(Stream& stream, const BlockWeights& weights, DType compute
     pack_matrices(stream, weights, compute, ops::PackUse::kInputGradient);
   }
   if (options_.bias) pack_bias(stream, weights, compute);
+  if (!dora()) return;
+  pack_squares(stream, weights, compute);
+  pack_factors(stream, weights, compute);
 }
 
 void Projection::pack_matrices(Stream& stream, const BlockWeights& weights, DType compute,
@@ -283,8 +298,9 @@ TensorView Projection::dropped(Stream& stream, const TensorView& src, const ops:
 }
 
 int64_t Projection::weight_scratch_bytes(int64_t token_count, DType compute) const {
-  return dropped_bytes(token_count) + ops::linear_backward_weight_scratch_bytes(
-                                          compute, token_count, std::max(options_.inputs, rank_));
+  const int64_t products = ops::linear_backward_weight_scratch_bytes(
+      compute, token_count, std::max(options_.inputs, rank_));
+  return dropped_bytes(token_count) + std::max(products, magnitude_scratch_bytes(token_count));
 }
 
 int64_t Projection::thread_scratch_bytes(int64_t token_count, DType compute, int threads,
@@ -353,11 +369,15 @@ void Projection::add_own_adapter(Stream& stream, const BlockWeights& weights, DT
   for (size_t i = 0; i < parts_.size(); ++i) {
     const Part& part = parts_[i];
     if (!part.adapted) continue;
-    weight->parts.push_back({.column = part.row_begin,
-                             .a_row = part.adapter_row,
-                             .b = adapter_view(weights, compute, use, place.adapter_b_forward[i],
-                                               Shape{part.rows, rank_}),
-                             .scale = adapter_scale_});
+    weight->parts.push_back(
+        {.column = part.row_begin,
+         .a_row = part.adapter_row,
+         .b = adapter_view(weights, compute, use, place.adapter_b_forward[i],
+                           Shape{part.rows, rank_}),
+         .scale = adapter_scale_,
+         .factor = dora() ? columns_of(weights, place.factors, part) : TensorView{},
+         .addend =
+             dora() && options_.bias ? columns_of(weights, place.addends, part) : TensorView{}});
   }
   TensorView scratch = args.scratch;
   const TensorView src = dropped(stream, args.src, args.dropout, scratch);

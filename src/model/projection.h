@@ -8,6 +8,9 @@
 //   dW_p += dy_pᵀ x   dB_p += dy_pᵀ u_p    dA_p += v_pᵀ D(x)
 // D is dropout of the model's own adapter in training steps (ops/dropout.h), one mask for all
 // parts, its site a hash of the first part's name. D(x) is made anew for W.
+// With DoRA (ops/dora.h) that adapter gives lengths m_p to the rows of W_p + s B_p A_p:
+//   y_p = f_p ∘ (x W_pᵀ + u_p B_pᵀ) + b_p     X first multiplies dy_p with f_p
+// f_p is worked out as matrices are packed, and W makes what it is multiplied with anew, for dm_p.
 // Where a model multiplies x with a number or columns of y, biases included, with others, the
 // columns are multiplied with both at the end, and biases are packed by the first; weights stay as
 // files have them.
@@ -98,6 +101,8 @@ class Projection {
   // what X reads, so that places do not depend on the use. PackedSizes does it.
   void plan_forward(Placement& at, DType compute, ops::WeightFormat format);
   void plan_backward(Placement& at, DType compute, ops::WeightFormat format);
+  // Gives the lengths of DoRA's rows, where they have memory, those of W. REQUIRES: W was packed.
+  void start_magnitudes(Stream& stream, const BlockWeights& weights, DType compute) const;
   // Packs every parameter that has a value.
   void pack(Stream& stream, const BlockWeights& weights, DType compute, PackFor use) const;
 
@@ -191,6 +196,10 @@ class Projection {
     int64_t backward = 0;  // where one form serves both uses, the forward one
     int64_t adapter_a_forward = 0;
     int64_t adapter_a_backward = 0;
+    int64_t squares = 0;                     // of DoRA: of rows of W, [N] f32
+    int64_t factors = 0;                     // likewise f
+    int64_t addends = 0;                     // [N] f32, where there are biases
+    int64_t products = 0;                    // A Wᵀ of a part, [r, N] f32
     std::vector<int64_t> adapter_b_forward;  // by part
     std::vector<int64_t> adapter_b_backward;
   };
@@ -202,6 +211,7 @@ class Projection {
     bool adapted = false;
     size_t adapter_a = 0;
     size_t adapter_b = 0;
+    size_t magnitude = 0;     // of DoRA
     int64_t adapter_row = 0;  // first row in the stacked A
   };
 
@@ -255,6 +265,14 @@ class Projection {
   void add_step_adapters(Stream& stream, const Forward& args) const;
   void pack_matrices(Stream& stream, const BlockWeights& weights, DType compute,
                      ops::PackUse use) const;
+  bool dora() const { return adapted() && options_.lora->use_dora; }
+  // Of a part, among those of all columns at a place of the packed forms.
+  TensorView columns_of(const BlockWeights& weights, int64_t offset, const Part& part) const;
+  void pack_squares(Stream& stream, const BlockWeights& weights, DType compute) const;
+  void pack_factors(Stream& stream, const BlockWeights& weights, DType compute) const;
+  void magnitude_gradients(Stream& stream, const BlockWeights& weights, DType compute,
+                           const BackwardWeight& args) const;
+  int64_t magnitude_scratch_bytes(int64_t token_count) const;
   void pack_bias(Stream& stream, const BlockWeights& weights, DType compute) const;
   void weight_gradients(Stream& stream, const BlockWeights& weights, DType compute,
                         const BackwardWeight& args) const;

@@ -20,6 +20,11 @@ void Projection::backward_input(Stream& stream, const BlockWeights& weights, DTy
   const Packed& place = packed(compute, weights.format);
   const auto use = ops::PackUse::kInputGradient;
   apply_scales(stream, args.grad_dst);
+  for (const Part& part : parts_) {
+    if (!dora() || !part.adapted) continue;
+    const TensorView columns = columns_at(args.grad_dst, part.row_begin, part.rows);
+    ops::scale_columns(stream, columns, columns, columns_of(weights, place.factors, part), {});
+  }
   ops::linear_backward_input(stream, {.grad_src = args.grad_src,
                                       .grad_dst = args.grad_dst,
                                       .weight = whole_view(weights, compute, use),
@@ -54,7 +59,8 @@ bool Projection::wants_gradient(const BlockWeights& weights) const {
   return std::any_of(parts_.begin(), parts_.end(), [&](const Part& part) {
     return weights.params[part.weight].grad || (part.bias && weights.params[*part.bias].grad) ||
            (part.adapted &&
-            (weights.params[part.adapter_a].grad || weights.params[part.adapter_b].grad));
+            (weights.params[part.adapter_a].grad || weights.params[part.adapter_b].grad ||
+             (dora() && weights.params[part.magnitude].grad)));
   });
 }
 
@@ -107,6 +113,7 @@ void Projection::weight_gradients(Stream& stream, const BlockWeights& weights, D
 
 void Projection::adapter_gradients(Stream& stream, const BlockWeights& weights, DType compute,
                                    const BackwardWeight& args) const {
+  if (dora()) magnitude_gradients(stream, weights, compute, args);
   TensorView scratch = args.scratch;
   const TensorView src = dropped(stream, args.src, args.dropout, scratch);
   for (const Part& part : parts_) {

@@ -13,6 +13,7 @@
 
 #include "base/result.h"
 #include "base/threads.h"
+#include "formats/model_config.h"
 #include "formats/tensor_folder.h"
 #include "model/block.h"
 #include "model/load_buffer.h"

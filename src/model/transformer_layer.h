@@ -53,6 +53,9 @@ class TransformerLayer final : public Block {
   int64_t packed_bytes(DType compute, PackFor use, ops::WeightFormat format) const override;
   void pack(Stream& stream, const BlockWeights& weights, DType compute, PackFor use) const override;
   int64_t strip_bytes(DType compute) const override;
+  void start_magnitudes(Stream& stream, const BlockWeights& weights, DType compute) const override {
+    for (const Projection* p : projections()) p->start_magnitudes(stream, weights, compute);
+  }
   void list_packs(const BlockWeights& weights, size_t param, DType compute, PackFor use,
                   std::vector<ops::PackPart>& packs) const override;
   int64_t saved_bytes(int64_t token_count, DType compute) const override;

@@ -220,6 +220,12 @@ void ModelWeights::finish_gradients(Stream& stream) {
   ops::add(stream, table, table, head);
 }
 
+void ModelWeights::start_magnitudes(const NodeStreams& streams) {
+  for (size_t node = 0; node < blocks_.size(); ++node) {
+    architecture_->block(node).start_magnitudes(streams[node], blocks_[node], options_.compute);
+  }
+}
+
 void ModelWeights::pack(const NodeStreams& streams) {
   for (size_t node = 0; node < blocks_.size(); ++node) pack(streams[node], node);
 }

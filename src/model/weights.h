@@ -120,6 +120,8 @@ class ModelWeights {
   void zero_gradients(Stream& stream);
   // After the last one: adds a tied head's gradient to the table's.
   void finish_gradients(Stream& stream);
+  // As Block::start_magnitudes. REQUIRES: the base is loaded.
+  void start_magnitudes(const NodeStreams& streams);
   // Renews packed forms after values changed.
   void pack(const NodeStreams& streams);
   // The same for one node.

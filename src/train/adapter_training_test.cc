@@ -36,21 +36,31 @@ HostBatch recorded_batch(const Json& tokens, const Json& lengths) {
   return batch;
 }
 
-TEST(AdapterTraining, TenStepsMatchPeft) {
-  const std::string base = kFixtures + "model/llama2";
-  const std::string adapter = kFixtures + "adapters/llama2_all";
-  const Json record = *parse_json(*read_file(base + "/training.json"), "training.json");
+struct RecordedTraining {
+  const char* adapter;
+  const char* base;
+  double b_rate;
+};
+
+class AdapterTraining : public ::testing::TestWithParam<RecordedTraining> {};
+
+TEST_P(AdapterTraining, TenStepsMatchPeft) {
+  const auto [name, base_name, b_rate] = GetParam();
+  const std::string base = kFixtures + "model/" + base_name;
+  const std::string adapter = kFixtures + "adapters/" + name;
+  const Json record = *parse_json(*read_file(kFixtures + "model/llama2/training.json"), "record");
   const Json& options = record["optimizer"];
   const double learning_rate = 1e-3;
   const auto expected =
-      formats::SafetensorsFile::open(kFixtures + "train/adapter-llama2_all.safetensors");
+      formats::SafetensorsFile::open(kFixtures + "train/adapter-" + name + ".safetensors");
   ASSERT_TRUE(expected) << expected.error().message;
 
   CpuDevice device({.thread_count = 2});
   Arena arena(device, "test");
   const auto stream = *device.make_stream();
-  const auto lora = formats::load_lora_config(adapter);
-  ASSERT_TRUE(lora->use_rslora);
+  auto lora = formats::load_lora_config(adapter);
+  ASSERT_TRUE(lora) << lora.error().message;
+  lora->target_modules.clear();  // all
   const auto architecture = *model::Architecture::create(*formats::load_model_config(base), *lora);
   auto weights = *model::ModelWeights::create(
       arena, *architecture, {.use = model::PackFor::kTraining, .position_count = 64});
@@ -62,7 +72,7 @@ TEST(AdapterTraining, TenStepsMatchPeft) {
                                        .epsilon = options["eps"],
                                        .weight_decay = options["weight_decay"],
                                        .clip_norm = 0,
-                                       .lora_b_rate = 4});
+                                       .lora_b_rate = b_rate});
   auto executor = *Executor::create(arena, weights, 64);
   const auto tasks = one_device_tasks(architecture->node_count(), 1);
   for (size_t step = 0; step < record["tokens"].size(); ++step) {
@@ -91,6 +101,11 @@ TEST(AdapterTraining, TenStepsMatchPeft) {
   EXPECT_LT(worst, 5e-4);
   RecordProperty("worst_weight_difference", std::to_string(worst));
 }
+
+INSTANTIATE_TEST_SUITE_P(Recorded, AdapterTraining,
+                         ::testing::Values(RecordedTraining{"llama2_all", "llama2", 4},
+                                           RecordedTraining{"qwen2_dora", "qwen2", 1}),
+                         [](const auto& of) { return std::string(of.param.adapter); });
 
 struct AdapterLosses {
   std::vector<double> losses, evals;
@@ -163,6 +178,43 @@ TEST_F(AdapterRun, GivesTheSameBitsHoweverItIsRunAndStopped) {
     EXPECT_EQ(losses, expected->losses);
     EXPECT_EQ(second->evals, expected->evals);
     EXPECT_EQ(adapter_of(part), adapter_of(whole));
+  }
+}
+
+TEST_F(AdapterRun, OfDoraGivesTheSameBitsHoweverItIsCutAndStopped) {
+  const auto dora = [&](const std::string& out) {
+    TrainOptions made = options(out);
+    made.lora->use_dora = true;
+    made.lora->dropout = 0;
+    return made;
+  };
+  const TrainOptions whole = dora("whole");
+  const auto expected = train_adapter(whole);
+  ASSERT_TRUE(expected) << expected.error().message;
+  TrainOptions plain = dora("plain");
+  plain.lora->use_dora = false;
+  const auto without = train_adapter(plain);
+  ASSERT_TRUE(without) << without.error().message;
+  // Lengths begin as those of the base.
+  EXPECT_NEAR(expected->losses[0], without->losses[0], 1e-5);
+  EXPECT_NE(expected->losses.back(), without->losses.back());
+  TrainOptions part = dora("part");
+  part.micro_batch_tokens = 32;
+  part.thread_count = 2;
+  const auto first = train_adapter(part, 2);
+  ASSERT_TRUE(first) << first.error().message;
+  const auto second = train_adapter(part);
+  ASSERT_TRUE(second) << second.error().message;
+  std::vector<double> losses = first->losses;
+  losses.insert(losses.end(), second->losses.begin(), second->losses.end());
+  EXPECT_EQ(losses, expected->losses);
+  EXPECT_EQ(adapter_of(part), adapter_of(whole));
+  for (const auto format : {ops::WeightFormat::kQ8, ops::WeightFormat::kQ4}) {
+    TrainOptions refused = dora("refused");
+    refused.base_format = format;
+    const auto run = train_adapter(refused);
+    ASSERT_FALSE(run);
+    EXPECT_THAT(run.error().message, HasSubstr("--dora with --quantize is not supported yet"));
   }
 }
 

@@ -80,6 +80,7 @@ Result<formats::LoraConfig> read_lora(const Json& json, const std::string& where
   formats::LoraConfig lora;
   JIGE_TRY(lora.rank, get_int(json, "rank", where));
   JIGE_TRY(lora.alpha, get_number(json, "alpha", where));
+  JIGE_TRY(lora.use_dora, get_bool_or(json, "dora", false, where));
   JIGE_TRY(lora.use_rslora, get_bool_or(json, "rs", false, where));
   JIGE_TRY(lora.dropout, get_number_or(json, "dropout", 0, where));
   if (lora.rank < 1 || lora.rank > formats::kLoraRankMax || !(lora.alpha > 0)) {

@@ -9,6 +9,7 @@ constexpr OptionFlag kFlags[] = {
     {"lora.rank", "--lora-rank"},
     {"lora.alpha", "--lora-alpha"},
     {"lora.target_modules", "--lora-target"},
+    {"lora.dora", "--dora"},
     {"lora.rs", "--lora-rs"},
     {"lora.dropout", "--lora-dropout"},
     {"lora.b_rate", "--lora-plus"},

@@ -71,6 +71,20 @@ Status validate_moments(const TrainOptions& options) {
               ops::moment_format_name(ops::MomentFormat::kF32));
 }
 
+Status validate_dora(const TrainOptions& options) {
+  if (!options.lora->use_dora) return {};
+  const std::string_view other = options.base_format != ops::WeightFormat::kCompute
+                                     ? flag_of("quantize")
+                                 : options.lora->dropout > 0 ? flag_of("lora.dropout")
+                                 : options.pipeline          ? "--devices"
+                                 : options.on_gpu()          ? "--device cuda"
+                                 : options.grpo              ? flag_of("grpo")
+                                                             : "";
+  if (other.empty()) return {};
+  return fail(Code::kUnsupported, "{} with {} is not supported yet: give one of them",
+              flag_of("lora.dora"), other);
+}
+
 Status validate_model(const TrainOptions& options) {
   if (options.init_folder.empty() == !options.config.has_value()) {
     return fail(Code::kInvalidArgument,
@@ -91,6 +105,7 @@ Status validate_model(const TrainOptions& options) {
                   options.lora->alpha, "above 0"));
   JIGE_DO(require(options.lora->dropout >= 0 && options.lora->dropout < 1, "lora.dropout",
                   options.lora->dropout, "at least 0 (off) and below 1"));
+  JIGE_DO(validate_dora(options));
   const double rate = options.optimizer.lora_b_rate;
   return require(rate > 0 && std::isfinite(rate), "lora.b_rate", rate, "above 0");
 }
@@ -287,12 +302,14 @@ Status validate_split_context(const TrainOptions& options) {
                 flag, gradient_sum_name(GradientSum::kRings));
   }
   const bool drops_lora = options.lora && options.lora->dropout > 0;
+  const bool dora = options.lora && options.lora->use_dora;
   const std::string_view other = options.on_gpu()      ? "--device cuda"
                                  : options.pipeline    ? "--devices"
                                  : options.dpo         ? flag_of("dpo")
                                  : options.grpo        ? flag_of("grpo")
                                  : options.dropout > 0 ? flag_of("dropout")
                                  : drops_lora          ? flag_of("lora.dropout")
+                                 : dora                ? flag_of("lora.dora")
                                                        : "";
   if (other.empty()) return {};
   return fail(Code::kUnsupported, "{} with {} is not supported yet: give one of them", flag, other);
@@ -377,6 +394,7 @@ Json identity_json(const TrainOptions& options) {
                     {"alpha", options.lora->alpha},
                     {"target_modules", options.lora->target_modules}};
     // Runs without these, too, go on from checkpoints of before.
+    if (options.lora->use_dora) json["lora"]["dora"] = true;
     if (options.lora->use_rslora) json["lora"]["rs"] = true;
     if (options.lora->dropout > 0) json["lora"]["dropout"] = options.lora->dropout;
     if (options.optimizer.lora_b_rate != 1) json["lora"]["b_rate"] = options.optimizer.lora_b_rate;

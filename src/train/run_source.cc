@@ -186,6 +186,7 @@ std::string recorded_adapter_flags(const std::string& out_folder) {
          flags_of_field(lora, "rank", "--lora-rank") +
          flags_of_field(lora, "alpha", "--lora-alpha") +
          flags_of_field(lora, "target_modules", "--lora-target") +
+         (lora.is_object() && lora.contains("dora") ? " --dora" : "") +
          (lora.is_object() && lora.contains("rs") ? " --lora-rs" : "") +
          flags_of_field(lora, "dropout", "--lora-dropout") +
          flags_of_field(lora, "b_rate", "--lora-plus") +

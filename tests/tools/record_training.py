@@ -33,7 +33,7 @@ MODELS = os.path.join(HERE, "..", "fixtures", "model")
 RUNS = {"llama2": ("plain", "clipped"), "gpt2": ("clipped",)}
 ADAPTER_RATE = 1e-3
 # name: base, learning rate of B by that of A (LoRA+)
-ADAPTERS = {"llama2_all": ("llama2", 4)}
+ADAPTERS = {"llama2_all": ("llama2", 4), "qwen2_dora": ("qwen2", 1)}
 
 
 def train(folder, record, clip_norm):
@@ -69,8 +69,11 @@ def train_adapter(name, base, ratio, record):
     options["lr"] = ADAPTER_RATE
     trained = {key: p for key, p in model.named_parameters() if p.requires_grad}
     seconds = [p for key, p in trained.items() if "lora_B" in key]
-    firsts = [p for key, p in trained.items() if "lora_B" not in key]
+    firsts = [p for key, p in trained.items() if "lora_A" in key]
+    lengths = [p for key, p in trained.items() if "lora_magnitude" in key]
     groups = [{"params": firsts}, {"params": seconds, "lr": options["lr"] * ratio}]
+    if lengths:
+        groups.append({"params": lengths, "weight_decay": 0.0})
     optimizer = torch.optim.AdamW(groups, **options)
     losses, norms = [], []
     for batch in record["tokens"]:
@@ -101,7 +104,7 @@ def main():
             os.chmod(path, 0o644)
             print(path, os.path.getsize(path))
     for name, (base, ratio) in ADAPTERS.items():
-        with open(os.path.join(MODELS, base, "training.json")) as file:
+        with open(os.path.join(MODELS, "llama2", "training.json")) as file:
             record = json.load(file)
         path = os.path.join(root, f"adapter-{name}.safetensors")
         safetensors.torch.save_file(train_adapter(name, base, ratio, record), path)

@@ -259,6 +259,8 @@ TEST(ImageService, CountsWhatItReads) {
     EXPECT_TRUE(soon([&] { return shows(sample("jige:num_image_requests_waiting", "", 1)); }));
     EXPECT_EQ(server.post("/v1/chat/completions", image_chat(png_file(3, 2, 'b'))).status, 429);
   }
+  // That the second has gone must be known before its turn comes.
+  EXPECT_TRUE(soon([&] { return shows(sample("jige:num_image_requests_waiting", "", 0)); }));
   held.open = true;
   EXPECT_EQ(first.read_response().status, 200);
   const std::string file = png_file(3, 2);

@@ -22,21 +22,7 @@ namespace jige::api::testing {
 inline std::string png_file(uint32_t width, uint32_t height, char grey = 'x') {
   std::string rows;
   for (uint32_t y = 0; y < height; ++y) rows += '\0' + std::string(width, grey);
-  uint32_t low = 1, high = 0;
-  for (const char c : rows) {
-    low = (low + static_cast<unsigned char>(c)) % 65521;
-    high = (high + low) % 65521;
-  }
-  std::string stored = "\x78\x01\x01";  // as a block that is not compressed
-  for (const size_t size : {rows.size(), ~rows.size()}) {
-    stored += static_cast<char>(size & 0xFF);
-    stored += static_cast<char>(size >> 8 & 0xFF);
-  }
-  const std::string head =
-      images::four_bytes(width) + images::four_bytes(height) + std::string("\x08\0\0\0\0", 5);
-  return "\x89PNG\r\n\x1a\n" + images::png_chunk("IHDR", head) +
-         images::png_chunk("IDAT", stored + rows + images::four_bytes(high << 16 | low)) +
-         images::png_chunk("IEND", "");
+  return images::stored_png(width, height, std::string("\x08\0\0\0\0", 5), rows);
 }
 
 inline std::string data_url(const std::string& file, const std::string& type = "image/png") {

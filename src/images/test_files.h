@@ -47,6 +47,25 @@ inline std::string png_chunk(std::string_view name, std::string_view data) {
   return four_bytes(static_cast<uint32_t>(data.size())) + body + four_bytes(png_checksum(body));
 }
 
+// A PNG of rows that each begin with the number of their filter, not compressed. `form` is what
+// stands behind the sizes in its header. REQUIRES: fewer than 64 KiB of rows.
+inline std::string stored_png(uint32_t width, uint32_t height, std::string_view form,
+                              const std::string& rows) {
+  uint32_t low = 1, high = 0;
+  for (const char c : rows) {
+    low = (low + static_cast<unsigned char>(c)) % 65521;
+    high = (high + low) % 65521;
+  }
+  std::string stored = "\x78\x01\x01";
+  for (const size_t size : {rows.size(), ~rows.size()}) {
+    stored += static_cast<char>(size & 0xFF);
+    stored += static_cast<char>(size >> 8 & 0xFF);
+  }
+  return "\x89PNG\r\n\x1a\n" +
+         png_chunk("IHDR", four_bytes(width) + four_bytes(height) + std::string(form)) +
+         png_chunk("IDAT", stored + rows + four_bytes(high << 16 | low)) + png_chunk("IEND", "");
+}
+
 // A PNG whose checksums are right again, so that damage reaches what stands behind them.
 inline std::string with_png_checksums(std::string file) {
   const auto byte = [&](size_t at) { return uint32_t{static_cast<unsigned char>(file[at])}; };

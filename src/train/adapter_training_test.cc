@@ -12,6 +12,7 @@
 #include "train/executor.h"
 #include "train/optimizer.h"
 #include "train/recording_test_support.h"
+#include "train/stopped_run_test_support.h"
 #include "train/test_support.h"
 #include "train/trainer.h"
 
@@ -107,21 +108,6 @@ INSTANTIATE_TEST_SUITE_P(Recorded, AdapterTraining,
                                            RecordedTraining{"qwen2_dora", "qwen2", 1}),
                          [](const auto& of) { return std::string(of.param.adapter); });
 
-struct AdapterLosses {
-  std::vector<double> losses, evals;
-};
-
-Result<AdapterLosses> train_adapter(const TrainOptions& options, int64_t stop_behind = 0) {
-  AdapterLosses run;
-  TrainCallbacks callbacks;
-  callbacks.on_step = [&](const StepInfo& info) { run.losses.push_back(info.loss); };
-  callbacks.on_eval = [&](const EvalInfo& info) { run.evals.push_back(info.loss); };
-  callbacks.should_stop = [&] { return static_cast<int64_t>(run.losses.size()) == stop_behind; };
-  JIGE_TRY(const auto trainer, Trainer::create(options, callbacks));
-  JIGE_TRY(const TrainResult result, trainer->run());
-  return run;
-}
-
 // A model to adapt, and a run that does.
 class AdapterRun : public ::testing::Test {
  protected:
@@ -131,7 +117,7 @@ class AdapterRun : public ::testing::Test {
     base_.config->layer_count = 3;
     base_.data.eval_fraction = 0.1;
     base_.eval_every_steps = 3;
-    const auto trained = train_adapter(base_);
+    const auto trained = train_until(base_);
     EXPECT_TRUE(trained) << trained.error().message;
   }
   TrainOptions options(const std::string& out) const {
@@ -148,37 +134,18 @@ class AdapterRun : public ::testing::Test {
 };
 
 TEST_F(AdapterRun, GivesTheSameBitsHoweverItIsRunAndStopped) {
-  const TrainOptions whole = options("whole");
-  const auto expected = train_adapter(whole);
-  ASSERT_TRUE(expected) << expected.error().message;
-  const auto config = formats::load_lora_config(whole.out_folder + "/adapter");
-  ASSERT_TRUE(config) << config.error().message;
-  EXPECT_TRUE(config->use_rslora);
-  EXPECT_EQ(config->dropout, 0.3);
   const std::vector<std::optional<PipelineOptions>> ways = {
       std::nullopt,
       PipelineOptions{.devices = 2, .kinds = {plan::ScheduleKind::k1F1B}, .recompute = {true}},
       PipelineOptions{.devices = 3,
                       .kinds = {plan::ScheduleKind::kGPipe},
                       .optimizers = {plan::OptimizerMode::kDevice}}};
-  // Every way begins the run, and the next one ends it.
-  for (size_t i = 0; i < ways.size(); ++i) {
-    SCOPED_TRACE(i);
-    TrainOptions part = options("way" + std::to_string(i));
-    part.micro_batch_tokens = 32;
-    part.thread_count = 2;
-    part.pipeline = ways[i];
-    const auto first = train_adapter(part, 2);
-    ASSERT_TRUE(first) << first.error().message;
-    part.pipeline = ways[(i + 1) % ways.size()];
-    const auto second = train_adapter(part);
-    ASSERT_TRUE(second) << second.error().message;
-    std::vector<double> losses = first->losses;
-    losses.insert(losses.end(), second->losses.begin(), second->losses.end());
-    EXPECT_EQ(losses, expected->losses);
-    EXPECT_EQ(second->evals, expected->evals);
-    EXPECT_EQ(adapter_of(part), adapter_of(whole));
-  }
+  expect_bits_however_run([&](const std::string& out) { return options(out); }, ways,
+                          "/adapter/adapter_model.safetensors");
+  const auto config = formats::load_lora_config(options("whole").out_folder + "/adapter");
+  ASSERT_TRUE(config) << config.error().message;
+  EXPECT_TRUE(config->use_rslora);
+  EXPECT_EQ(config->dropout, 0.3);
 }
 
 TEST_F(AdapterRun, OfDoraGivesTheSameBitsHoweverItIsCutAndStopped) {
@@ -189,11 +156,11 @@ TEST_F(AdapterRun, OfDoraGivesTheSameBitsHoweverItIsCutAndStopped) {
     return made;
   };
   const TrainOptions whole = dora("whole");
-  const auto expected = train_adapter(whole);
+  const auto expected = train_until(whole);
   ASSERT_TRUE(expected) << expected.error().message;
   TrainOptions plain = dora("plain");
   plain.lora->use_dora = false;
-  const auto without = train_adapter(plain);
+  const auto without = train_until(plain);
   ASSERT_TRUE(without) << without.error().message;
   // Lengths begin as those of the base.
   EXPECT_NEAR(expected->losses[0], without->losses[0], 1e-5);
@@ -201,9 +168,9 @@ TEST_F(AdapterRun, OfDoraGivesTheSameBitsHoweverItIsCutAndStopped) {
   TrainOptions part = dora("part");
   part.micro_batch_tokens = 32;
   part.thread_count = 2;
-  const auto first = train_adapter(part, 2);
+  const auto first = train_until(part, 2);
   ASSERT_TRUE(first) << first.error().message;
-  const auto second = train_adapter(part);
+  const auto second = train_until(part);
   ASSERT_TRUE(second) << second.error().message;
   std::vector<double> losses = first->losses;
   losses.insert(losses.end(), second->losses.begin(), second->losses.end());
@@ -212,7 +179,7 @@ TEST_F(AdapterRun, OfDoraGivesTheSameBitsHoweverItIsCutAndStopped) {
   for (const auto format : {ops::WeightFormat::kQ8, ops::WeightFormat::kQ4}) {
     TrainOptions refused = dora("refused");
     refused.base_format = format;
-    const auto run = train_adapter(refused);
+    const auto run = train_until(refused);
     ASSERT_FALSE(run);
     EXPECT_THAT(run.error().message, HasSubstr("--dora with --quantize is not supported yet"));
   }
@@ -224,12 +191,12 @@ TEST_F(AdapterRun, DropsInTrainingOnlyAndAnewInEachStep) {
   with.eval_every_steps = 1;
   with.steps = 3;
   with.schedule.peak = 0.1;  // B begins as zeros: the first step drops what is multiplied with them
-  const auto dropped = train_adapter(with);
+  const auto dropped = train_until(with);
   ASSERT_TRUE(dropped) << dropped.error().message;
   TrainOptions without = with;
   without.out_folder = folder_.file("without");
   without.lora->dropout = 0;
-  const auto whole = train_adapter(without);
+  const auto whole = train_until(without);
   ASSERT_TRUE(whole) << whole.error().message;
   EXPECT_EQ(dropped->losses[0], whole->losses[0]);
   EXPECT_NE(dropped->losses[1], whole->losses[1]);
@@ -237,18 +204,18 @@ TEST_F(AdapterRun, DropsInTrainingOnlyAndAnewInEachStep) {
   TrainOptions slow = without;
   slow.out_folder = folder_.file("slow");
   slow.optimizer.lora_b_rate = 1;
-  const auto one_rate = train_adapter(slow);
+  const auto one_rate = train_until(slow);
   ASSERT_TRUE(one_rate) << one_rate.error().message;
   EXPECT_EQ(one_rate->losses[0], whole->losses[0]);
   EXPECT_NE(one_rate->losses[1], whole->losses[1]);
 }
 
 TEST_F(AdapterRun, GoesOnUnderItsOwnOptionsOnly) {
-  ASSERT_TRUE(train_adapter(options("out"), 2));
+  ASSERT_TRUE(train_until(options("out"), 2));
   const auto refused = [&](const auto& change) {
     TrainOptions other = options("out");
     change(other);
-    const auto run = train_adapter(other);
+    const auto run = train_until(other);
     return run ? std::string("accepted") : run.error().message;
   };
   EXPECT_THAT(refused([](auto& o) { o.lora->dropout = 0.2; }),

@@ -28,22 +28,8 @@ inline std::string png_of(const images::Image& image) {
                                    static_cast<size_t>(y) * image.row_bytes(),
                                image.row_bytes());
   }
-  uint32_t low = 1, high = 0;
-  for (const char c : rows) {
-    low = (low + static_cast<unsigned char>(c)) % 65521;
-    high = (high + low) % 65521;
-  }
-  std::string stored = "\x78\x01\x01";  // as a block that is not compressed
-  for (const size_t size : {rows.size(), ~rows.size()}) {
-    stored += static_cast<char>(size & 0xFF);
-    stored += static_cast<char>(size >> 8 & 0xFF);
-  }
-  const std::string head = images::four_bytes(static_cast<uint32_t>(image.width)) +
-                           images::four_bytes(static_cast<uint32_t>(image.height)) +
-                           std::string("\x08\x02\0\0\0", 5);
-  return "\x89PNG\r\n\x1a\n" + images::png_chunk("IHDR", head) +
-         images::png_chunk("IDAT", stored + rows + images::four_bytes(high << 16 | low)) +
-         images::png_chunk("IEND", "");
+  return images::stored_png(static_cast<uint32_t>(image.width), static_cast<uint32_t>(image.height),
+                            std::string("\x08\x02\0\0\0", 5), rows);
 }
 
 // A picture that its number decides.

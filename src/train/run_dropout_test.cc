@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "train/step_flops.h"
+#include "train/stopped_run_test_support.h"
 #include "train/test_support.h"
 #include "train/trainer.h"
 
@@ -74,21 +75,6 @@ TEST(RunDropout, WithoutAPoolSubnetworksAreNewInEveryStep) {
   EXPECT_EQ(keys.size(), 80u);
 }
 
-struct DroppedRun {
-  std::vector<double> losses, evals;
-};
-
-Result<DroppedRun> run_dropped(const TrainOptions& options, int64_t stop_behind = 0) {
-  DroppedRun run;
-  TrainCallbacks callbacks;
-  callbacks.on_step = [&](const StepInfo& info) { run.losses.push_back(info.loss); };
-  callbacks.on_eval = [&](const EvalInfo& info) { run.evals.push_back(info.loss); };
-  callbacks.should_stop = [&] { return static_cast<int64_t>(run.losses.size()) == stop_behind; };
-  JIGE_TRY(const auto trainer, Trainer::create(options, callbacks));
-  JIGE_TRY(const TrainResult result, trainer->run());
-  return run;
-}
-
 TrainOptions block_options(const TestFolder& folder, const std::string& out) {
   TrainOptions options = tiny_options(folder, {folder.write("a.jsonl", small_corpus(60))});
   options.out_folder = folder.file(out);
@@ -102,7 +88,7 @@ TrainOptions block_options(const TestFolder& folder, const std::string& out) {
 }
 
 std::string error_of(const TrainOptions& options) {
-  const auto run = run_dropped(options);
+  const auto run = train_until(options);
   return run ? std::string() : run.error().message;
 }
 
@@ -127,29 +113,8 @@ TEST(RunDropout, GivesTheSameBitsHoweverItIsRunAndStopped) {
       if (arm == 2) options.ffn_dropout = 0;
       return options;
     };
-    const auto model_of = [](const TrainOptions& options) {
-      return *read_file(options.out_folder + "/model/model.safetensors");
-    };
-    const TrainOptions whole = options_of("whole");
-    const auto expected = run_dropped(whole);
-    ASSERT_TRUE(expected) << expected.error().message;
-    for (size_t i = 0; i < ways.size(); ++i) {
-      SCOPED_TRACE(fmt::format("arm {}, way {}", arm, i));
-      TrainOptions options = options_of("way" + std::to_string(i));
-      options.micro_batch_tokens = 32;
-      options.thread_count = 2;
-      options.pipeline = ways[i];
-      const auto first = run_dropped(options, 2);
-      ASSERT_TRUE(first) << first.error().message;
-      options.pipeline = ways[(i + 1) % ways.size()];
-      const auto second = run_dropped(options);
-      ASSERT_TRUE(second) << second.error().message;
-      std::vector<double> losses = first->losses;
-      losses.insert(losses.end(), second->losses.begin(), second->losses.end());
-      EXPECT_EQ(losses, expected->losses);
-      EXPECT_EQ(second->evals, expected->evals);
-      EXPECT_EQ(model_of(options), model_of(whole));
-    }
+    SCOPED_TRACE(fmt::format("arm {}", arm));
+    expect_bits_however_run(options_of, ways, "/model/model.safetensors");
   }
 }
 
@@ -160,11 +125,11 @@ TEST(RunDropout, DropsBlocksInTrainingOnly) {
   options.schedule.peak = 1e-30;  // changes no bit of any weight
   options.eval_every_steps = 1;
   options.steps = 3;
-  const auto with = run_dropped(options);
+  const auto with = train_until(options);
   ASSERT_TRUE(with) << with.error().message;
   options.out_folder = folder.file("without");
   options.ffn_dropout = 0;
-  const auto without = run_dropped(options);
+  const auto without = train_until(options);
   ASSERT_TRUE(without) << without.error().message;
   EXPECT_EQ(with->evals, without->evals);
   EXPECT_NE(with->losses[0], without->losses[0]);
@@ -184,7 +149,7 @@ TEST(RunDropout, ATurnOfThePoolDropsTheSameInAllItsSteps) {
   options.dropout_at_once = 1;
   options.schedule.peak = 1e-30;  // changes no bit of any weight
   options.steps = 6;
-  const auto run = run_dropped(options);
+  const auto run = train_until(options);
   ASSERT_TRUE(run) << run.error().message;
   for (const size_t step : {0, 2, 4}) {
     EXPECT_EQ(run->losses[step], run->losses[step + 1]);
@@ -196,7 +161,7 @@ TEST(RunDropout, ATurnOfThePoolDropsTheSameInAllItsSteps) {
 TEST(RunDropout, IsPartOfWhatARunGoesOnUnder) {
   const TestFolder folder;
   TrainOptions options = block_options(folder, "out");
-  ASSERT_TRUE(run_dropped(options, 2));
+  ASSERT_TRUE(train_until(options, 2));
   options.ffn_dropout_block = 64;
   EXPECT_THAT(error_of(options), HasSubstr("ffn_dropout_block = 32, this run has 64"));
   options.ffn_dropout_block = 32;

@@ -135,9 +135,11 @@ Result<plan::PipelineCosts> timed_costs(const PipelineFlags& f,
   }
   const auto devices = static_cast<int32_t>(f.devices);
   std::vector<std::unique_ptr<Device>> gpus;
+  train::GpuShares shares;
   if (on_gpus) {
     JIGE_DO(ops::cuda_matmul_ready());
     JIGE_TRY(gpus, train::make_gpus(f.gpus()));
+    JIGE_TRY(shares, train::share_gpus({.gpus = f.gpus(), .devices = devices}));
     log_info("timing some blocks on {}, {}", gpus_text(f.gpus()),
              jige::counted(f.devices, "device"));
   } else {
@@ -155,6 +157,7 @@ Result<plan::PipelineCosts> timed_costs(const PipelineFlags& f,
        .context = length,
        .compute = compute,
        .gpus = train::pointers(gpus),
+       .device_bytes = std::move(shares.device_bytes),
        .compute_threads = threads,
        .optimizer_threads = on_gpus ? beside : 1,
        .progress = [shown = progress.listener()](int64_t done, int64_t total) {

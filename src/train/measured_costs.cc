@@ -186,6 +186,8 @@ Result<plan::PipelineCosts> measure_costs(const model::Architecture& architectur
   JIGE_TRY(const plan::PipelineSchedule schedule, measuring_schedule(counted, options.devices));
   const formats::ModelConfig config =
       formats::first_layers(architecture.config(), schedule.block_count - 2);
+  std::vector<int64_t> own_bytes = options.device_bytes;
+  if (!own_bytes.empty()) own_bytes.resize(static_cast<size_t>(schedule.device_count));
   JIGE_TRY(const auto rig,
            ScheduleRig::create(schedule, {.config = config,
                                           .micro_batch_tokens = options.micro_batch_tokens,
@@ -193,7 +195,8 @@ Result<plan::PipelineCosts> measure_costs(const model::Architecture& architectur
                                           .compute = options.compute,
                                           .gpus = options.gpus,
                                           .compute_threads = options.compute_threads,
-                                          .optimizer_threads = options.optimizer_threads}));
+                                          .optimizer_threads = options.optimizer_threads,
+                                          .own_bytes = std::move(own_bytes)}));
   std::vector<std::vector<TaskSpan>> steps;
   for (int i = 0; i <= options.steps; ++i) {
     if (options.progress && !options.progress(i, options.steps + 1)) {

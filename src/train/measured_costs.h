@@ -35,7 +35,8 @@ struct MeasureOptions {
   DType compute = DType::kF32;
   // Of which the devices are parts, in turns; none: they are this processor's.
   std::vector<Device*> gpus;
-  int compute_threads = 1;  // of each device
+  std::vector<int64_t> device_bytes = {};  // what each device may take; empty: no limit
+  int compute_threads = 1;                 // of each device
   int optimizer_threads = 1;
   int steps = 3;  // that count, after one that warms up
   // In steps; returns whether to go on.

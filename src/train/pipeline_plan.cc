@@ -154,6 +154,7 @@ Result<plan::PipelineCosts> costs_for(const PipelineOptions& options, const Pipe
                                  .context = demand.weights.position_count,
                                  .compute = demand.weights.compute,
                                  .gpus = demand.gpus,
+                                 .device_bytes = demand.device_bytes,
                                  .compute_threads = demand.compute_threads,
                                  .optimizer_threads = demand.optimizer_threads,
                                  .progress = demand.measure_progress});

@@ -68,7 +68,8 @@ struct PipelineDemand {
   double device_flops = 0;    // known beforehand, for where tasks are not measured; 0: assumed
   // Of which the devices are parts, in turns; none: they are this processor's.
   std::vector<Device*> gpus = {};
-  int compute_threads = 1;  // of each device
+  std::vector<int64_t> device_bytes = {};  // what each device has of its GPU; empty: no limit
+  int compute_threads = 1;                 // of each device
   int optimizer_threads = 1;
   // Where tasks are measured, in steps; returns whether to go on.
   std::function<bool(int64_t done, int64_t total)> measure_progress = {};

@@ -313,8 +313,10 @@ Status choose_pipeline(RunSetup& setup, const TrainCallbacks& callbacks) {
                 kMicroBatchesMax, flag_of("micro_batch_tokens"));
   }
   std::vector<std::unique_ptr<Device>> gpus;
+  GpuShares shares;
   if (options.on_gpu()) {
     JIGE_TRY(gpus, make_gpus(options.gpus));
+    JIGE_TRY(shares, share_gpus({.gpus = options.gpus, .devices = options.pipeline->devices}));
     const Device& first = *gpus.front();
     JIGE_DO(model::check_device_support(first.kind(), first.name(), *setup.architecture));
     JIGE_DO(ops::cuda_matmul_ready());
@@ -329,6 +331,7 @@ Status choose_pipeline(RunSetup& setup, const TrainCallbacks& callbacks) {
                                           .micro_batches = static_cast<int32_t>(most),
                                           .device_flops = options.gemm_flops_per_s,
                                           .gpus = pointers(gpus),
+                                          .device_bytes = std::move(shares.device_bytes),
                                           .compute_threads = std::max(options.thread_count, 1),
                                           .optimizer_threads = optimizer_threads(options),
                                           .measure_progress = callbacks.on_measure});

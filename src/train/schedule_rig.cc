@@ -98,10 +98,9 @@ Result<std::unique_ptr<ScheduleRig>> ScheduleRig::create(const plan::PipelineSch
   for (const plan::MemoryPeak& peak : rig->peaks_.devices) {
     machine.device_bytes.push_back(options.device_bytes > 0 ? options.device_bytes : peak.bytes);
   }
-  if (options.device_bytes > 0) {
-    JIGE_DO(plan::check_budgets(schedule, rig->peaks_, buffers,
-                                {.device_bytes = options.device_bytes}));
-  }
+  plan::MemoryBudget budget{.own_bytes = options.own_bytes};
+  if (options.device_bytes > 0) budget.device_bytes = options.device_bytes;
+  JIGE_DO(plan::check_budgets(schedule, rig->peaks_, buffers, budget));
   JIGE_TRY(rig->machine_, PipelineMachine::create(schedule, costs, machine));
   const std::vector<Arena*> arenas = rig->machine_->node_arenas();
   // Devices have rope tables of their own.

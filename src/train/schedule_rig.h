@@ -46,6 +46,7 @@ struct RigOptions {
   int optimizer_threads = 1;
   double clip_norm = 1;
   int64_t device_bytes = 0;          // cap of each device; 0: what the schedule was planned to need
+  std::vector<int64_t> own_bytes;    // what each may need at most; empty: as much as it was planned
   std::optional<TimedRatios> timed;  // hold the time instead of computing
 };
 
@@ -56,7 +57,7 @@ Result<formats::ModelConfig> even_blocks_config(int64_t block_count, int64_t wid
 class ScheduleRig {
  public:
   // GPUs must outlive the rig. Fails with kExhausted, naming the bytes, when the schedule can need
-  // more than `device_bytes`.
+  // more than `device_bytes` or `own_bytes`.
   static Result<std::unique_ptr<ScheduleRig>> create(const plan::PipelineSchedule& schedule,
                                                      const RigOptions& options);
 

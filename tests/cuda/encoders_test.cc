@@ -134,7 +134,8 @@ class CudaModelEncoders : public CudaTest {
         if (!names.insert(spec.name).second) continue;
         values.emplace_back(static_cast<size_t>(spec.stored_shape().count()));
         model::fill_initial(values.back(), spec, 11);
-        constexpr float kWider = 6.0f;  // so that tokens are unlike each other
+        // So that tokens are unlike each other, but rounding is not blown up.
+        constexpr float kWider = 3.0f;
         if (spec.init_std > 0) {
           for (float& value : values.back()) value *= kWider;
         }
@@ -172,15 +173,20 @@ TEST_F(CudaModelEncoders, HeadsOnTensorCoresGiveRowsNearThoseOfTheCpu) {
   gemma.update({{"num_key_value_heads", 1}, {"head_dim", 256}});
   Json eurobert = wide(2, 64);
   eurobert.update({{"num_key_value_heads", 1}, {"head_dim", 128}});
-  for (const auto& [name, fields] : {std::pair<std::string, Json>{"bert", wide(2, 64)},
-                                     {"modernbert", wide(1, 64)},
-                                     {"mpnet", wide(2, 128)},
-                                     {"deberta", wide(1, 64)},
-                                     {"eurobert", eurobert},
-                                     {"gemma", gemma}}) {
+  struct Wide {
+    std::string name;
+    Json fields;
+    double limit;  // of bf16: above what two processors differ by, whose roundings are unlike, too
+  };
+  for (const auto& [name, fields, limit] : {Wide{"bert", wide(2, 64), 0.01},
+                                            {"modernbert", wide(1, 64), 0.01},
+                                            {"mpnet", wide(2, 128), 0.01},
+                                            {"deberta", wide(1, 64), 0.01},
+                                            {"eurobert", eurobert, 0.06},
+                                            {"gemma", gemma, 0.06}}) {
     const std::string folder = folder_like(name, fields);
     expect_rows_of_the_cpu(folder, rows_options(DType::kF32), 1e-4);
-    expect_rows_of_the_cpu(folder, rows_options(DType::kBF16), 0.05);
+    expect_rows_of_the_cpu(folder, rows_options(DType::kBF16), limit);
   }
 }
 

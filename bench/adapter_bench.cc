@@ -8,7 +8,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <string>
@@ -18,6 +17,7 @@
 #include "base/clock.h"
 #include "base/cpu.h"
 #include "base/rng.h"
+#include "bench_flags.h"
 #include "cli/device_flags.h"
 #include "cli/model_sizes.h"
 #include "cli/random_model.h"
@@ -36,12 +36,9 @@ constexpr WeightFormat kBaseFormats[] = {WeightFormat::kCompute, WeightFormat::k
                                          WeightFormat::kQ4};
 constexpr int64_t kContext = 256;
 
-struct AdapterBenchOptions {
-  std::vector<std::string> sizes;
-  DType dtype = cli::default_training_dtype();
+struct AdapterBenchOptions : MachineOptions {
+  std::vector<std::string> sizes = {"15m", "110m"};
   int64_t tokens = 2048;
-  int threads = 0;
-  int rounds = 9;
 };
 
 train::HostBatch random_batch(int64_t tokens, int64_t vocab_size) {
@@ -179,21 +176,12 @@ int run(const AdapterBenchOptions& options) {
 
 int main(int argc, char** argv) {
   jige::bench::AdapterBenchOptions options;
-  for (int i = 1; i < argc; ++i) {
-    const std::string word = argv[i];
-    const char* next = i + 1 < argc ? argv[i + 1] : "";
-    if (word.rfind("--", 0) != 0) {
-      options.sizes.push_back(word);
-      continue;
-    }
-    ++i;
-    if (word == "--tokens") options.tokens = std::max(std::atoi(next), 1);
-    if (word == "--threads") options.threads = std::atoi(next);
-    if (word == "--rounds") options.rounds = std::max(std::atoi(next), 1);
-    if (word == "--dtype" && next[0] == 'f') options.dtype = jige::DType::kF32;
-    if (word == "--dtype" && next[0] == 'b') options.dtype = jige::DType::kBF16;
-  }
-  if (options.sizes.empty()) options.sizes = {"15m", "110m"};
-  if (!jige::bench::are_sizes(options.sizes)) return 2;
+  options.dtype = jige::cli::default_training_dtype();
+  CLI::App app("Training steps of an adapter on whole and quantised bases, in turns",
+               "adapter_bench");
+  jige::bench::declare_sizes(app, options.sizes);
+  jige::bench::declare_count(app, "--tokens", options.tokens, "of a step");
+  jige::bench::declare_machine(app, options);
+  CLI11_PARSE(app, argc, argv);
   return jige::bench::run(options);
 }

@@ -11,7 +11,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <memory>
 #include <numeric>
 #include <string>
@@ -20,6 +19,7 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/cpu.h"
+#include "bench_flags.h"
 #include "cli/device_flags.h"
 #include "cli/model_sizes.h"
 #include "cli/random_model.h"
@@ -34,15 +34,12 @@ namespace {
 constexpr int64_t kContextTokens = 256;
 constexpr int64_t kAdaptersMost = 8;
 
-struct ServeBenchOptions {
-  std::vector<std::string> sizes;
-  DType dtype = cli::default_training_dtype();
+struct ServeBenchOptions : MachineOptions {
+  std::vector<std::string> sizes = {"42m", "110m"};
   std::string quantize = "none";
   int64_t rank = 16;
   int64_t users = 8;
   int64_t prompt = 256;
-  int threads = 0;
-  int rounds = 41;
 };
 
 // Writes adapters of a random model as folders; what they hold does not matter for their time.
@@ -191,25 +188,17 @@ int run(const ServeBenchOptions& options) {
 
 int main(int argc, char** argv) {
   jige::bench::ServeBenchOptions options;
-  for (int i = 1; i < argc; ++i) {
-    const std::string word = argv[i];
-    const std::string next = i + 1 < argc ? argv[i + 1] : "";
-    if (word.rfind("--", 0) != 0) {
-      options.sizes.push_back(word);
-      continue;
-    }
-    ++i;
-    const int number = std::max(std::atoi(next.c_str()), 1);
-    if (word == "--rank") options.rank = number;
-    if (word == "--users") options.users = number;
-    if (word == "--prompt") options.prompt = number;
-    if (word == "--threads") options.threads = number;
-    if (word == "--rounds") options.rounds = number;
-    if (word == "--quantize" && (next == "q8" || next == "q4")) options.quantize = next;
-    if (word == "--dtype" && next == "f32") options.dtype = jige::DType::kF32;
-    if (word == "--dtype" && next == "bf16") options.dtype = jige::DType::kBF16;
-  }
-  if (options.sizes.empty()) options.sizes = {"42m", "110m"};
-  if (!jige::bench::are_sizes(options.sizes)) return 2;
+  options.dtype = jige::cli::default_training_dtype();
+  options.rounds = 41;
+  CLI::App app("Steps of a server with adapters beside one base, in turns", "adapter_serve_bench");
+  jige::bench::declare_sizes(app, options.sizes);
+  jige::bench::declare_count(app, "--rank", options.rank, "of each adapter");
+  jige::bench::declare_count(app, "--users", options.users, "that decode at once");
+  jige::bench::declare_count(app, "--prompt", options.prompt, "tokens of the prompt");
+  app.add_option("--quantize", options.quantize, "weights of the base")
+      ->check(CLI::IsMember({"none", "q8", "q4"}))
+      ->capture_default_str();
+  jige::bench::declare_machine(app, options);
+  CLI11_PARSE(app, argc, argv);
   return jige::bench::run(options);
 }

@@ -14,7 +14,6 @@
 #include <time.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,6 +21,7 @@
 
 #include "base/cpu.h"
 #include "base/rng.h"
+#include "bench_flags.h"
 #include "cli/device_flags.h"
 #include "cli/model_sizes.h"
 #include "machine.h"
@@ -40,13 +40,10 @@ constexpr int64_t kVocabSize = 1024;
 constexpr double kRates[] = {0.1, 0.25, 0.5};
 constexpr int64_t kBlocks[] = {32, 64, 128};
 
-struct DropoutBenchOptions {
-  std::vector<std::string> sizes;
-  DType dtype = cli::default_training_dtype();
+struct DropoutBenchOptions : MachineOptions {
+  std::vector<std::string> sizes = {"15m", "110m"};
   int64_t tokens = 2048;
   int64_t at_once = 1;
-  int threads = 1;
-  int rounds = 9;
 };
 
 struct Way {
@@ -189,22 +186,14 @@ int run(const DropoutBenchOptions& options) {
 
 int main(int argc, char** argv) {
   jige::bench::DropoutBenchOptions options;
-  for (int i = 1; i < argc; ++i) {
-    const std::string word = argv[i];
-    const char* next = i + 1 < argc ? argv[i + 1] : "";
-    if (word.rfind("--", 0) != 0) {
-      options.sizes.push_back(word);
-      continue;
-    }
-    ++i;
-    if (word == "--tokens") options.tokens = std::max(std::atoi(next), 1);
-    if (word == "--at-once") options.at_once = std::max(std::atoi(next), 1);
-    if (word == "--threads") options.threads = std::atoi(next);
-    if (word == "--rounds") options.rounds = std::max(std::atoi(next), 1);
-    if (word == "--dtype" && next[0] == 'f') options.dtype = jige::DType::kF32;
-    if (word == "--dtype" && next[0] == 'b') options.dtype = jige::DType::kBF16;
-  }
-  if (options.sizes.empty()) options.sizes = {"15m", "110m"};
-  if (!jige::bench::are_sizes(options.sizes)) return 2;
+  options.dtype = jige::cli::default_training_dtype();
+  options.threads = 1;
+  CLI::App app("Training steps that leave out blocks of feed-forward layers, in turns",
+               "ffn_dropout_bench");
+  jige::bench::declare_sizes(app, options.sizes);
+  jige::bench::declare_count(app, "--tokens", options.tokens, "of a step");
+  jige::bench::declare_count(app, "--at-once", options.at_once, "subnetworks that share a step");
+  jige::bench::declare_machine(app, options);
+  CLI11_PARSE(app, argc, argv);
   return jige::bench::run(options);
 }

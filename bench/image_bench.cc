@@ -32,6 +32,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/rng.h"
+#include "bench_flags.h"
 #include "formats/safetensors_writer.h"
 #include "machine.h"
 #include "model/image_tower.h"
@@ -101,12 +102,9 @@ int64_t rows_needed(const formats::ImageConfig& config, const std::vector<int32_
   return rows;
 }
 
-struct ImageBenchOptions {
-  std::vector<int32_t> sides;
+struct ImageBenchOptions : MachineOptions {
+  std::vector<int32_t> sides = {1024};
   std::string tower = "pixtral";
-  DType dtype = DType::kBF16;
-  int threads = 0;
-  int rounds = 3;
   bool json = false;
 };
 
@@ -236,38 +234,22 @@ Status run(const ImageBenchOptions& options) {
   return {};
 }
 
-ImageBenchOptions options_of(int argc, char** argv) {
-  ImageBenchOptions options;
-  for (int i = 1; i < argc; ++i) {
-    const std::string arg = argv[i];
-    const std::string value = i + 1 < argc ? argv[i + 1] : "";
-    if (arg == "--json") {
-      options.json = true;
-      continue;
-    }
-    if (arg == "--tower") {
-      options.tower = value;
-    } else if (arg == "--dtype") {
-      options.dtype = value == "f32" ? DType::kF32 : DType::kBF16;
-    } else if (arg == "--threads") {
-      options.threads = std::atoi(value.c_str());
-    } else if (arg == "--rounds") {
-      options.rounds = std::max(1, std::atoi(value.c_str()));
-    } else {
-      options.sides.push_back(std::clamp(std::atoi(arg.c_str()), 1, 1 << 14));
-      continue;
-    }
-    ++i;
-  }
-  if (options.sides.empty()) options.sides = {1024};
-  return options;
-}
-
 }  // namespace
 }  // namespace jige::bench
 
 int main(int argc, char** argv) {
-  const jige::Status status = jige::bench::run(jige::bench::options_of(argc, argv));
+  jige::bench::ImageBenchOptions options;
+  options.rounds = 3;
+  CLI::App app("Images through a tower with random weights", "image_bench");
+  app.add_option("SIDE", options.sides, "pixels of square images")
+      ->check(CLI::Range(1, 1 << 14))
+      ->capture_default_str();
+  app.add_option("--tower", options.tower, "whose: see the head of this file")
+      ->capture_default_str();
+  app.add_flag("--json", options.json, "one object a line");
+  jige::bench::declare_machine(app, options);
+  CLI11_PARSE(app, argc, argv);
+  const jige::Status status = jige::bench::run(options);
   if (status) return 0;
   fmt::print(stderr, "image_bench: {}\n", status.error().message);
   return 1;

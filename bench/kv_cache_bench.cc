@@ -26,6 +26,7 @@
 #include "base/clock.h"
 #include "base/cpu.h"
 #include "base/rng.h"
+#include "bench_flags.h"
 #include "cli/device_flags.h"
 #include "cli/filled_cache.h"
 #include "cli/model_sizes.h"
@@ -215,11 +216,13 @@ void run(const Options& options) {
 
 int main(int argc, char** argv) {
   jige::bench::Options options;
-  if (argc > 1) options.threads = std::atoi(argv[1]);
-  if (argc > 2) options.rounds = std::atoi(argv[2]);
-  if (argc > 3) options.size = argv[3];
-  if (argc > 4 && std::string(argv[4]) == "bf16") options.compute = jige::DType::kBF16;
-  if (!jige::bench::are_sizes({options.size})) return 2;
+  CLI::App app("Attention over keys and values in bf16, 8 bits and f32, in turns",
+               "kv_cache_bench");
+  app.add_option("THREADS", options.threads, "0: all cores")->check(CLI::NonNegativeNumber);
+  app.add_option("ROUNDS", options.rounds)->check(CLI::PositiveNumber)->capture_default_str();
+  jige::bench::declare_size(app, options.size);
+  jige::bench::declare_dtype(app, "DTYPE", options.compute);
+  CLI11_PARSE(app, argc, argv);
   jige::bench::run(options);
   return 0;
 }

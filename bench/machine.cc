@@ -1,24 +1,10 @@
 #include "machine.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
-#include <algorithm>
+#include <vector>
 
 #include "base/rng.h"
-#include "cli/model_sizes.h"
 
 namespace jige::bench {
-
-bool are_sizes(const std::vector<std::string>& sizes) {
-  const std::vector<std::string> known = cli::model_size_names();
-  for (const std::string& size : sizes) {
-    if (std::ranges::find(known, size) != known.end()) continue;
-    fmt::print(stderr, "error: \"{}\" is no size; there are {}\n", size, fmt::join(known, ", "));
-    return false;
-  }
-  return true;
-}
 
 Tensor random_tensor(Machine& machine, DType dtype, Shape shape) {
   Tensor tensor = std::move(*machine.arena.make(dtype, shape));

@@ -4,9 +4,7 @@
 #pragma once
 
 #include <memory>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "tensor/arena.h"
 #include "tensor/cpu_device.h"
@@ -23,10 +21,6 @@ struct Machine {
   Arena arena;
   std::unique_ptr<Stream> stream;
 };
-
-// Whether all are sizes of `jige train --size`; says on standard error which is none, and which
-// there are.
-bool are_sizes(const std::vector<std::string>& sizes);
 
 // Random numbers around zero, f32 or bf16. Ends the program where memory ends.
 Tensor random_tensor(Machine& machine, DType dtype, Shape shape);

@@ -11,7 +11,6 @@
 // Exit status: 0; 1 after an error; 77 where oneDNN is not there or has no such products.
 #include <fmt/format.h>
 
-#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <string>
@@ -19,6 +18,7 @@
 #include <vector>
 
 #include "base/cpu.h"
+#include "bench_flags.h"
 #include "cli/bench.h"
 #include "cli/model_sizes.h"
 #include "model/architecture.h"
@@ -188,20 +188,15 @@ int run(const std::vector<std::string>& sizes, double seconds, bool each) {
 }  // namespace jige::bench
 
 int main(int argc, char** argv) {
-  std::vector<std::string> sizes;
+  std::vector<std::string> sizes = {"15m", "110m"};
   double seconds = 5;
   bool each = false;
-  for (int i = 1; i < argc; ++i) {
-    const std::string word = argv[i];
-    if (word == "--seconds" && i + 1 < argc) {
-      seconds = std::atof(argv[++i]);
-    } else if (word == "--each") {
-      each = true;
-    } else {
-      sizes.push_back(word);
-    }
-  }
-  if (sizes.empty()) sizes = {"15m", "110m"};
-  if (!jige::bench::are_sizes(sizes)) return 2;
+  CLI::App app("Training and prompts as a share of their matrix products alone", "share_bench");
+  jige::bench::declare_sizes(app, sizes);
+  app.add_option("--seconds", seconds, "of a measurement")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_flag("--each", each, "every product of training alone, too");
+  CLI11_PARSE(app, argc, argv);
   return jige::bench::run(sizes, seconds, each);
 }

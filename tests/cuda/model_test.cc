@@ -439,6 +439,28 @@ TEST_F(CudaTrainer, FineTunesAdaptersOfLatentAttentionAsTheCpuDoes) {
   expect_logits_of_the_cpu(folder, with_adapter("lora_gpu"));
 }
 
+TEST_F(CudaTrainer, LeavesOutTheNumbersThatTheCpuDoes) {
+  train::TrainOptions base = options("base");
+  base.steps = 2;
+  base.dropout = 0.2;
+  base.dropout_pool = 6;
+  base.dropout_at_once = 3;
+  train::TrainOptions on_gpu = base;
+  on_gpu.out_folder = folder_.file("gpu");
+  on_gpu.gpus = {0};
+  expect_near_weights(weights_of(on_gpu), weights_of(base), 1e-4);
+
+  const auto tune = [&](const std::string& name, std::vector<int> gpus) {
+    train::TrainOptions tuning =
+        train::tuning_options(options(name), base.out_folder + "/model", folder_.file(name));
+    tuning.lora = formats::LoraConfig{.rank = 4, .alpha = 8, .dropout = 0.3};
+    tuning.steps = 2;
+    tuning.gpus = std::move(gpus);
+    return weights_of(tuning);
+  };
+  expect_near_weights(tune("lora_gpu", {0}), tune("lora_cpu", {}), 3e-3);
+}
+
 // Those of the fixtures are narrower than tensor cores take them.
 TEST_F(CudaTrainer, LatentsOnTensorCoresGiveLogitsNearThoseOfTheCpu) {
   train::TrainOptions base = options("base");

@@ -1,0 +1,37 @@
+#include "bench_flags.h"
+
+#include <map>
+
+#include "cli/device_flags.h"
+#include "cli/model_sizes.h"
+
+namespace jige::bench {
+
+void declare_sizes(CLI::App& app, std::vector<std::string>& to) {
+  app.add_option("SIZE", to, "sizes of `jige train --size`")
+      ->check(CLI::IsMember(cli::model_size_names()))
+      ->capture_default_str();
+}
+
+void declare_size(CLI::App& app, std::string& to) {
+  app.add_option("SIZE", to, "a size of `jige train --size`")
+      ->check(CLI::IsMember(cli::model_size_names()))
+      ->capture_default_str();
+}
+
+void declare_dtype(CLI::App& app, const std::string& name, DType& to) {
+  static const std::map<std::string, DType> kTypes = {{"f32", DType::kF32}, {"bf16", DType::kBF16}};
+  app.add_option(name, to, "what is computed in")
+      ->transform(CLI::CheckedTransformer(kTypes))
+      ->default_str(std::string(dtype_info(to).name));
+}
+
+void declare_machine(CLI::App& app, MachineOptions& to) {
+  declare_dtype(app, "--dtype", to.dtype);
+  app.add_option("--threads", to.threads, "0: all cores")
+      ->check(CLI::Range(0, static_cast<int>(cli::threads_max())))
+      ->capture_default_str();
+  declare_count(app, "--rounds", to.rounds, "how often each is measured");
+}
+
+}  // namespace jige::bench

@@ -20,6 +20,7 @@
 #include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/equal_latency.h"
+#include "cli/filled_cache.h"
 #include "cli/flags.h"
 #include "cli/interrupt.h"
 #include "cli/load_engine_target.h"
@@ -176,7 +177,9 @@ class BenchServeCommand final : public Command {
                            threads == 1 ? "" : "s") +
                sampling_text();
     print_head();
-    JIGE_DO(run_engine(served, policies[0], std::nullopt));  // caches and pages, once
+    // What is met once, or the first policy would pay for all: memory, caches, pages.
+    JIGE_DO(write_cache(*served.model));
+    JIGE_DO(run_engine(served, policies[0], std::nullopt));
     // Policies in turns, so that what else the machine does falls on all of them.
     return for_each_load([&](LoadTurn turn) -> Status {
       for (const plan::ServePolicy policy : policies) JIGE_DO(run_engine(served, policy, turn));

@@ -28,8 +28,8 @@ Status run_all(model::InferenceModel& model, int64_t tokens) {
 
 // The first `block_count` blocks: one by a step, the others as its copies.
 Status write_blocks(model::InferenceModel& model, int64_t block_count) {
-  const std::vector<int32_t> first(
-      static_cast<size_t>(std::min(ops::kKvBlockTokens, model.sizes().batch_tokens_max)));
+  const std::vector<int32_t> first(static_cast<size_t>(
+      std::min({ops::kKvBlockTokens, model.sizes().batch_tokens_max, model.context_max()})));
   const int32_t block = 0;
   const ops::SequenceSpan span{
       .row_count = static_cast<int32_t>(first.size()), .context_count = 0, .blocks = &block};

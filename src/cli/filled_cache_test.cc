@@ -47,6 +47,15 @@ TEST(FilledCache, WritesEveryBlock) {
   EXPECT_EQ(behind_last, logits_behind(model, {2, 1, 1, 3}));
 }
 
+TEST(FilledCache, IsWrittenWhereContextsAreShorterThanABlock) {
+  BenchServeModelFlags flags;
+  flags.random = "tiny";
+  auto served = flags.load(12, 4, 64, 8);
+  ASSERT_TRUE(served) << served.error().message;
+  const Status written = write_cache(*served->model);
+  EXPECT_TRUE(written) << written.error().message;
+}
+
 // Of a model with states the first one stands behind all tokens.
 TEST(FilledCache, RunsAllTokensWhereTheModelHasStates) {
   CpuDevice device({.thread_count = 1});

@@ -160,6 +160,27 @@ void declare_learning(TrainFlags& to, Flags& flags) {
   flags.integer("--seed N", to.seed, {}, "of weights, data order and dropout");
 }
 
+void declare_skipping(TrainFlags& to, Flags& flags) {
+  train::RowGateOptions& gate = to.row_gate;
+  flags.section("Skipped weight gradients");
+  flags.number("--skip-converged P", to.skip_converged, {.max = 1, .below_max = true},
+               "skip the gradients of rows of weights that hardly move on any more, each group of "
+               "rows in up to this part of the steps; 0: off");
+  flags.choice("--skip-mode NAME", to.skip_mode, train::skip_mode_names(),
+               "freeze: what is skipped stays as it is; scale: its gradient is zero, and larger in "
+               "the other steps, so that the mean stays");
+  flags.number("--skip-below C", gate.below, {.min = 0, .above_min = true},
+               "how straight the weights of a group move where it is no longer skipped: 1 is all "
+               "in one direction");
+  flags.integer("--skip-rows N", gate.rows, {.min = 32, .max = 1 << 16},
+                "rows of a group, a multiple of 32");
+  flags.integer("--skip-warmup N", gate.warmup, {}, "first steps that skip nothing");
+  flags.integer("--skip-refresh N", gate.refresh, {},
+                "every so many steps one skips nothing; 0: never");
+  flags.number("--skip-rise X", gate.rise, {.min = 0, .above_min = true},
+               "nothing is skipped while the smoothed loss is by this part above its lowest");
+}
+
 void declare_run(TrainFlags& to, Flags& flags) {
   train::TrainOptions& options = to.options;
   flags.section("Run");
@@ -197,6 +218,7 @@ void TrainFlags::declare(Flags& flags) {
   rewards.declare(flags);
   declare_data(*this, flags);
   declare_learning(*this, flags);
+  declare_skipping(*this, flags);
   declare_run(*this, flags);
   pipeline.declare(flags);
 }
@@ -314,6 +336,14 @@ Status TrainFlags::check_learning(const Flags& flags) const {
                       "is of what is held out where --eval-data is not there: leave one out");
 }
 
+Status TrainFlags::check_skipping(const Flags& flags) const {
+  if (skip_converged > 0) return {};
+  return flags.refuse({"--skip-mode", "--skip-below", "--skip-rows", "--skip-warmup",
+                       "--skip-refresh", "--skip-rise"},
+                      "is about gradients that are skipped: give --skip-converged, or leave it "
+                      "out");
+}
+
 bool TrainFlags::names_model(const Flags& flags) const {
   const auto given = [&](const char* name) { return flags.given(name); };
   return std::ranges::any_of(kShapeFlags, given) || given("--from") || given("--config") ||
@@ -326,6 +356,7 @@ Result<train::TrainOptions> TrainFlags::to_options(const Flags& flags,
   JIGE_DO(check_preference(flags));
   JIGE_DO(check_sources(flags));
   JIGE_DO(check_learning(flags));
+  JIGE_DO(check_skipping(flags));
   train::TrainOptions made = options;
   if (dpo) made.dpo = dpo_options;
   JIGE_TRY(made.grpo, rewards.to_options(flags));
@@ -339,6 +370,11 @@ Result<train::TrainOptions> TrainFlags::to_options(const Flags& flags,
     JIGE_TRY(made.init_folder, find_model_folder(from_folder));
   }
   if (lora) made.lora = lora_options;
+  if (skip_converged > 0) {
+    made.row_gate = row_gate;
+    made.row_gate->most = skip_converged;
+    JIGE_TRY(made.row_gate->mode, train::parse_skip_mode(skip_mode));
+  }
   if (flags.given("--expert-balance")) made.expert_balance = expert_balance;
   made.base_format = read_weight_format(quantize);
   if (made.steps == 0 && made.epochs == 0) made.epochs = 1;

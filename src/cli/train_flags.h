@@ -37,6 +37,9 @@ struct TrainFlags {
   std::string dtype = "auto", export_dtype = "f32", moments = "f32";
   int64_t seed = 1;
   double expert_balance = 0;
+  double skip_converged = 0;
+  std::string skip_mode = "freeze";
+  train::RowGateOptions row_gate;  // with it
   double save_minutes = 5;
   bool no_eos = false, must_resume = false, fresh = false, no_merge = false;
   bool dpo = false;
@@ -62,6 +65,7 @@ struct TrainFlags {
   Status check_preference(const Flags& flags) const;
   Status check_sources(const Flags& flags) const;
   Status check_learning(const Flags& flags) const;
+  Status check_skipping(const Flags& flags) const;
 };
 
 }  // namespace jige::cli

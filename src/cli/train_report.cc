@@ -37,8 +37,13 @@ std::string wide_rank_text(const train::TrainPlan& plan) {
       plan.adapter_rank, plan.adapter_rank_useful, plan.adapter_rank_useful);
 }
 
-// Empty where no blocks are dropped.
-std::string dropped_text(const train::TrainPlan& plan) {
+// Empty where nothing is left out.
+std::string left_out_text(const train::TrainPlan& plan) {
+  if (plan.skipped_share > 0) {
+    return fmt::format(
+        "weight gradients that are skipped are at most {:.1f} % of a step's products",
+        100 * plan.skipped_share);
+  }
   if (plan.dropped_share == 0) return "";
   return fmt::format("blocks that are dropped leave out {:.1f} % of a step's products",
                      100 * plan.dropped_share);
@@ -251,7 +256,7 @@ void TrainReport::on_plan(const train::TrainPlan& plan) {
   warn_of_bad_lines(plan.skipped_count);
   if (plan.context < plan.context_max) log_info("{}", context_text(plan));
   if (const std::string text = wide_rank_text(plan); !text.empty()) log_warn("{}", text);
-  if (const std::string text = dropped_text(plan); !text.empty()) log_info("{}", text);
+  if (const std::string text = left_out_text(plan); !text.empty()) log_info("{}", text);
   if (plan.rank_count > 1) {
     const std::string streams = format_bytes(plan.stream_bytes);
     const bool on_gpu = plan.pinned_bytes > 0;
@@ -289,10 +294,11 @@ void TrainReport::on_step(const train::StepInfo& info) {
   }
   no_loss_ = why_no_loss(info);
   std::string note =
-      fmt::format("{}{}{}{}{}  {} tokens/s  {:.1f} GFLOP/s", loss_note(info.loss, no_loss_),
+      fmt::format("{}{}{}{}{}{}  {} tokens/s  {:.1f} GFLOP/s", loss_note(info.loss, no_loss_),
                   info.preference ? preference_note(*info.preference) : "",
                   info.rewards ? reward_step_note(*info.rewards) : "", eval_note_,
                   info.experts ? expert_note(*info.experts) : "",
+                  info.weight_share ? fmt::format("  W {:.0f} %", 100 * *info.weight_share) : "",
                   shown_count(static_cast<int64_t>(info.tokens_per_s)), info.flops_per_s / 1e9);
   if (info.flops_share > 0) note += fmt::format(" ({:.0f} %)", 100 * info.flops_share);
   if (info.rank_count > 1 && info.seconds > 0) {
@@ -401,7 +407,7 @@ std::string plan_text(const train::TrainPlan& plan, double seconds) {
       {"steps",
        fmt::format("{}{}", plan.steps_total,
                    plan.step_first > 0 ? fmt::format(", {} of them done", plan.step_first) : "")});
-  if (const std::string text = dropped_text(plan); !text.empty()) table.row({"", text});
+  if (const std::string text = left_out_text(plan); !text.empty()) table.row({"", text});
   table.row({"memory", format_bytes(plan.memory_predicted_bytes)});
   if (plan.pipeline) {
     add_pipeline(table, *plan.pipeline);

@@ -38,6 +38,7 @@
 #include "model/step_dropout.h"
 #include "ops/attention.h"
 #include "ops/linear.h"
+#include "ops/linear_rows.h"
 #include "tensor/device.h"
 #include "tensor/view.h"
 
@@ -129,6 +130,7 @@ struct ParamSpec {
   bool packed = false;       // only pack() reads the value; tasks read the packed form
   bool transposed = false;   // files hold [in, out] (GPT-2's Conv1D)
   bool fixed = false;        // its gradient stays zero
+  bool by_rows = false;      // W of it may leave out rows (Param::grad_rows)
   bool choice_bias = false;  // of experts, for their choice alone; fixed
   bool wide = false;         // files hold it as f32 whatever their type
   bool adapter = false;      // a LoRA matrix; the base is frozen where a model has them
@@ -157,6 +159,9 @@ struct Param {
   TensorView value;
   TensorView grad;
   TensorView scales = {};  // for pack() alone: those of the value's blocks, where they are known
+  // The rows whose gradients W computes, where it leaves out others, whose are zeros; null: all. Of
+  // parameters that are by_rows.
+  const std::vector<ops::RowRange>* grad_rows = nullptr;
 };
 
 // What a block reads while it runs: its parameters in the order of Block::params(), and the packed

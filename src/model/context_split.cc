@@ -12,16 +12,6 @@ RowRange common(const RowRange& a, const RowRange& b) {
   return {begin, std::max(begin, std::min(a.end, b.end))};
 }
 
-// Adds a range that begins no earlier than those before it.
-void append_rows(std::vector<RowRange>& ranges, const RowRange& range) {
-  if (range.count() <= 0) return;
-  if (!ranges.empty() && ranges.back().end >= range.begin) {
-    ranges.back().end = std::max(ranges.back().end, range.end);
-  } else {
-    ranges.push_back(range);
-  }
-}
-
 }  // namespace
 
 ContextSplit::ContextSplit(std::span<const int32_t> counts, int ranks, int64_t step)
@@ -91,7 +81,7 @@ std::vector<RowRange> ContextSplit::needed(int rank, ContextNeed need) const {
   }
   std::ranges::sort(ranges, {}, &RowRange::begin);
   std::vector<RowRange> joined;
-  for (const RowRange& range : ranges) append_rows(joined, range);
+  for (const RowRange& range : ranges) ops::append_rows(joined, range);
   return joined;
 }
 
@@ -100,7 +90,7 @@ std::vector<RowRange> ContextSplit::given(int from, int to, ContextNeed need) co
   if (from == to) return ranges;
   const std::vector<RowRange> all = needed(to, need);
   for (const RowRange& own : rows(from)) {
-    for (const RowRange& range : all) append_rows(ranges, common(own, range));
+    for (const RowRange& range : all) ops::append_rows(ranges, common(own, range));
   }
   return ranges;
 }

@@ -16,17 +16,11 @@
 #include <vector>
 
 #include "ops/attention.h"
+#include "ops/linear_rows.h"
 
 namespace jige::model {
 
-// Rows [begin, end).
-struct RowRange {
-  int64_t begin = 0;
-  int64_t end = 0;
-
-  int64_t count() const { return end - begin; }
-  bool operator==(const RowRange&) const = default;
-};
+using ops::RowRange;
 
 // What passes of attention need of other ranks' rows.
 enum class ContextNeed : uint8_t {

@@ -104,9 +104,10 @@ void ExpertBank::pack(Stream& stream, const BlockWeights& weights, DType compute
       both ? packed(weights, compute, ops::PackUse::kInputGradient) : ops::ExpertWeights{};
   for (int64_t expert = 0; expert < options_.count; ++expert) {
     for (size_t part = 0; part < options_.parts.size(); ++part) {
-      const auto& [value, grad, scales] = weights.params[param_of(expert, part)];
+      const Param& param = weights.params[param_of(expert, part)];
+      const TensorView& value = param.value;
       if (!value) continue;
-      ops::pack_weight(stream, forward.at(expert), value, row_of_part(part), scales);
+      ops::pack_weight(stream, forward.at(expert), value, row_of_part(part), param.scales);
       if (both) ops::pack_weight(stream, backward.at(expert), value, row_of_part(part));
     }
   }

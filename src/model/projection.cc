@@ -44,6 +44,7 @@ Projection::Projection(ProjectionOptions options, std::vector<ParamSpec>& params
                       .decay = true,
                       .packed = true,
                       .transposed = options_.transposed,
+                      .by_rows = options_.device == DeviceKind::kCpu,
                       .stored_rows = part.stored_rows});
     outputs_ += part.outputs;
   }

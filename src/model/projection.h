@@ -276,6 +276,9 @@ class Projection {
   void pack_bias(Stream& stream, const BlockWeights& weights, DType compute) const;
   void weight_gradients(Stream& stream, const BlockWeights& weights, DType compute,
                         const BackwardWeight& args) const;
+  // Of the parts [first, last), which are one product: the rows whose gradients W computes.
+  std::vector<ops::RowRange> computed_rows(const BlockWeights& weights, size_t first,
+                                           size_t last) const;
   void adapter_gradients(Stream& stream, const BlockWeights& weights, DType compute,
                          const BackwardWeight& args) const;
 

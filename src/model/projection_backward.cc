@@ -1,5 +1,7 @@
 // X and W of Projection.
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include "model/projection.h"
 #include "ops/elementwise.h"
@@ -11,6 +13,16 @@ namespace {
 // The columns [begin, begin + count) of a matrix.
 TensorView columns_at(const TensorView& matrix, int64_t begin, int64_t count) {
   return matrix.column_range(begin, begin + count);
+}
+
+// Sets the other rows to zero.
+void zero_others(Stream& stream, const TensorView& matrix, const std::vector<ops::RowRange>& rows) {
+  int64_t end = 0;
+  for (const ops::RowRange& range : rows) {
+    if (range.begin > end) ops::zero(stream, matrix.row_range(end, range.begin));
+    end = range.end;
+  }
+  if (end < matrix.rows()) ops::zero(stream, matrix.row_range(end, matrix.rows()));
 }
 
 }  // namespace
@@ -100,15 +112,36 @@ void Projection::weight_gradients(Stream& stream, const BlockWeights& weights, D
     };
     for (; last < parts_.size() && adjoins(last); ++last) rows += parts_[last].rows;
     grad = TensorView::of(grad.data, grad.dtype, Shape{rows, options_.inputs});
-    ops::linear_backward_weight(
-        stream, {.grad_weight = grad,
-                 .grad_dst = columns_at(args.grad_dst, parts_[first].row_begin, rows),
-                 .src = args.src,
-                 .compute = compute,
-                 .scratch = args.scratch,
-                 .accumulate = args.gradients == GradientUse::kAdd});
+    const ops::LinearBackwardWeight product = {
+        .grad_weight = grad,
+        .grad_dst = columns_at(args.grad_dst, parts_[first].row_begin, rows),
+        .src = args.src,
+        .compute = compute,
+        .scratch = args.scratch,
+        .accumulate = args.gradients == GradientUse::kAdd};
+    std::vector<ops::RowRange> kept = computed_rows(weights, first, last);
+    if (kept.size() == 1 && kept.front().count() == rows) {
+      ops::linear_backward_weight(stream, product);
+    } else {
+      if (!product.accumulate) zero_others(stream, grad, kept);
+      if (!kept.empty()) ops::linear_backward_weight_rows(stream, product, std::move(kept));
+    }
     first = last;
   }
+}
+
+std::vector<ops::RowRange> Projection::computed_rows(const BlockWeights& weights, size_t first,
+                                                     size_t last) const {
+  std::vector<ops::RowRange> kept;
+  for (size_t i = first; i < last; ++i) {
+    const int64_t begin = parts_[i].row_begin - parts_[first].row_begin;
+    const auto* const rows = weights.params[parts_[i].weight].grad_rows;
+    if (!rows) ops::append_rows(kept, {begin, begin + parts_[i].rows});
+    for (size_t k = 0; rows && k < rows->size(); ++k) {
+      ops::append_rows(kept, {begin + (*rows)[k].begin, begin + (*rows)[k].end});
+    }
+  }
+  return kept;
 }
 
 void Projection::adapter_gradients(Stream& stream, const BlockWeights& weights, DType compute,

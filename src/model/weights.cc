@@ -183,6 +183,12 @@ void ModelWeights::list_trainable() {
   }
 }
 
+void ModelWeights::set_gradient_rows(const NamedParam& param,
+                                     const std::vector<ops::RowRange>* rows) {
+  JIGE_CHECK(param.spec->by_rows && !architecture_->lora(), "rows of {}", param.spec->name);
+  blocks_[param.node].params[param.index].grad_rows = rows;
+}
+
 std::vector<ops::PackPart> ModelWeights::packs_of(size_t node, size_t index) const {
   std::vector<ops::PackPart> packs;
   if (options_.use != PackFor::kTraining) return packs;

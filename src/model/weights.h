@@ -113,6 +113,10 @@ class ModelWeights {
   // What an optimizer may change, in graph order; empty for inference.
   std::span<const NamedParam> trainable() const { return trainable_; }
 
+  // The rows of a trained parameter whose gradients W computes from here on (Param::grad_rows);
+  // null: all. They must live as long. REQUIRES: ParamSpec::by_rows, without adapters.
+  void set_gradient_rows(const NamedParam& param, const std::vector<ops::RowRange>* rows);
+
   // Before the first micro-batch of a step whose tasks run with GradientUse::kStore: sets to zero
   // what those add to even then.
   void start_gradients(Stream& stream);

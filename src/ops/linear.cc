@@ -451,8 +451,7 @@ void linear_backward_weight(Stream& stream, const LinearBackwardWeight& args) {
   cpu.submit([args, &device] { multiply_gradient(device, args); });
 }
 
-void multiply_gradient(CpuDevice& device, const LinearBackwardWeight& args) {
-  const GemmEngine& engine = cpu::gemm_engine_unpacked(args.compute);
+cpu::GemmProduct gradient_product(const GemmEngine& engine, const LinearBackwardWeight& args) {
   const bool round = args.compute == DType::kBF16;
   cpu::GemmProduct product;
   product.rows = args.grad_weight.rows();
@@ -468,7 +467,12 @@ void multiply_gradient(CpuDevice& device, const LinearBackwardWeight& args) {
       args.scratch.count() >= cpu::gemm_panels_bytes(engine, product.columns, product.depth)) {
     product.right_scratch = args.scratch.data;
   }
-  cpu::gemm(device, engine, product);
+  return product;
+}
+
+void multiply_gradient(CpuDevice& device, const LinearBackwardWeight& args) {
+  const GemmEngine& engine = cpu::gemm_engine_unpacked(args.compute);
+  cpu::gemm(device, engine, gradient_product(engine, args));
 }
 
 void bias_backward(Stream& stream, const TensorView& grad_bias, const TensorView& grad_dst) {

@@ -33,7 +33,8 @@ int64_t product_column_step(const PackedWeight& weight);
 // the step, and end as well unless it is the last column.
 void multiply_columns(CpuDevice& device, const PackedProduct& product, int64_t begin, int64_t end);
 
-// The weight's gradient, as linear_backward_weight.
+// The weight's gradient, as linear_backward_weight, and as a product for gemm().
 void multiply_gradient(CpuDevice& device, const LinearBackwardWeight& args);
+cpu::GemmProduct gradient_product(const cpu::GemmEngine& engine, const LinearBackwardWeight& args);
 
 }  // namespace jige::ops

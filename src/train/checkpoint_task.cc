@@ -13,23 +13,21 @@ CheckpointTask::~CheckpointTask() {
 }
 
 void CheckpointTask::start(SaveRequest request, std::shared_ptr<const Json> identity,
-                           RunState state, const Optimizer& optimizer,
-                           model::OwnNodeStreams streams, std::atomic<bool>* shown,
-                           MomentSource moments) {
+                           RunState state, SavedParts parts, model::OwnNodeStreams streams,
+                           std::atomic<bool>* shown) {
   JIGE_CHECK(!under_way(), "a checkpoint of step {} while another is written", state.step);
   info_ = {.step = state.step, .folder = request.run_folder};
   writing_ = true;
   if (shown) *shown = true;
-  thread_ =
-      std::thread([this, shown, request = std::move(request), identity = std::move(identity), state,
-                   &optimizer, streams = std::move(streams), moments = std::move(moments)] {
-        const StopWatch watch;
-        status_ = save_checkpoint(request, *identity, state, optimizer, streams.get(), moments);
-        info_.seconds = watch.seconds();
-        if (shown) *shown = false;
-        writing_ = false;
-        writing_.notify_all();
-      });
+  thread_ = std::thread([this, shown, request = std::move(request), identity = std::move(identity),
+                         state, parts = std::move(parts), streams = std::move(streams)] {
+    const StopWatch watch;
+    status_ = save_checkpoint(request, *identity, state, parts, streams.get());
+    info_.seconds = watch.seconds();
+    if (shown) *shown = false;
+    writing_ = false;
+    writing_.notify_all();
+  });
 }
 
 void CheckpointTask::wait_written() const { writing_.wait(true); }

@@ -3,7 +3,7 @@
 // Masters and moments change only in updates, so a thread of its own can write them as they are
 // while gradients are computed; whoever is about to change them waits. No copy is made.
 //
-//   JIGE_DO(task.start(request, identity, state, optimizer, std::move(streams)));
+//   JIGE_DO(task.start(request, identity, state, parts, std::move(streams)));
 //   …  task.wait_written();  optimizer.step(…)      // in the way of an update
 //   JIGE_TRY(auto written, task.finish());          // once a step: what has become of it
 //
@@ -32,12 +32,12 @@ class CheckpointTask {
   CheckpointTask(const CheckpointTask&) = delete;
   CheckpointTask& operator=(const CheckpointTask&) = delete;
 
-  // Begins to write. The optimizer and what it points to must stay until it is over; `shown`, which
-  // may be null, is set until then. With `moments` (shared_state.h) ranks send while it writes: the
-  // caller does nothing else until finish(). REQUIRES: nothing is under way.
+  // Begins to write. The optimizer and what it points to must stay until it is over, and the gate;
+  // `shown`, which may be null, is set until then. With moments of their own (shared_state.h) ranks
+  // send while it writes: the caller does nothing else until finish(). REQUIRES: nothing is under
+  // way.
   void start(SaveRequest request, std::shared_ptr<const Json> identity, RunState state,
-             const Optimizer& optimizer, model::OwnNodeStreams streams,
-             std::atomic<bool>* shown = nullptr, MomentSource moments = nullptr);
+             SavedParts parts, model::OwnNodeStreams streams, std::atomic<bool>* shown = nullptr);
   bool under_way() const { return thread_.joinable(); }
   // Returns when no parameter is read any more.
   void wait_written() const;

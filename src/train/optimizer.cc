@@ -19,6 +19,16 @@ TensorView part_of(const TensorView& view, const ElementRange& range) {
                         Shape{range.count});
 }
 
+// The update of some rows of it.
+ops::AdamW rows_of(ops::AdamW update, const ops::RowRange& rows) {
+  JIGE_CHECK(update.moment1.dtype == DType::kF32, "rows of moments in blocks");
+  for (TensorView* view : {&update.weight, &update.moment1, &update.moment2, &update.grad}) {
+    *view = view->row_range(rows.begin, rows.end);
+  }
+  for (ops::PackPart& part : update.packs) part.row_begin += rows.begin;
+  return update;
+}
+
 }  // namespace
 
 Optimizer::Optimizer(std::span<const model::NamedParam> params, const OptimizerOptions& options)
@@ -125,11 +135,16 @@ OptimizerReport Optimizer::apply(Stream& stream, std::span<const double> squares
   ++update_count_;
   std::vector<ops::AdamW> updates;
   for (size_t i = 0; i < params_.size(); ++i) {
-    updates.push_back(update_args(i, params_[i].grad,
-                                  {.learning_rate = args.learning_rate,
-                                   .grad_scale = report.grad_scale,
-                                   .update = update_count_,
-                                   .renew_packed = args.renew_packed}));
+    const ops::AdamW update = update_args(i, params_[i].grad,
+                                          {.learning_rate = args.learning_rate,
+                                           .grad_scale = report.grad_scale,
+                                           .update = update_count_,
+                                           .renew_packed = args.renew_packed});
+    if (args.rows.empty() || !args.rows[i]) {
+      updates.push_back(update);
+      continue;
+    }
+    for (const ops::RowRange& rows : *args.rows[i]) updates.push_back(rows_of(update, rows));
   }
   ops::adamw(stream, updates);
   return report;

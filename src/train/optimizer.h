@@ -26,6 +26,7 @@
 #include "base/result.h"
 #include "model/weights.h"
 #include "ops/adamw.h"
+#include "ops/linear_rows.h"
 #include "tensor/arena.h"
 #include "train/optimizer_shares.h"
 #include "train/options.h"
@@ -37,6 +38,9 @@ struct OptimizerStep {
   bool refuse = false;  // counts as not finite whatever the gradients, for a loss that is not
   // Whether packed forms (NamedParam::packs) are renewed with the values; the rest is the caller's.
   bool renew_packed = false;
+  // Of each parameter the rows that are updated, null: all; moments and weights of the others stay.
+  // Or empty: all of all. REQUIRES: moments in f32, whole ones.
+  std::span<const std::vector<ops::RowRange>* const> rows = {};
 };
 
 // What an update of one parameter needs besides its gradient.

@@ -366,6 +366,7 @@ Status validate(const TrainOptions& options) {
   JIGE_DO(validate_gpus(options));
   JIGE_DO(validate_sizes(options));
   JIGE_DO(validate_dropout(options));
+  JIGE_DO(validate_row_gate(options));
   JIGE_DO(validate_experts(options));
   return validate_habits(options);
 }
@@ -404,6 +405,7 @@ Json identity_json(const TrainOptions& options) {
                    {"label_smoothing", options.dpo->label_smoothing},
                    {"sft_weight", options.dpo->sft_weight}};
   }
+  if (options.row_gate) json["skip_converged"] = identity_json(*options.row_gate);
   if (options.grpo) json["grpo"] = identity_json(*options.grpo);
   if (options.base_format != ops::WeightFormat::kCompute) {
     json["quantize"] = ops::weight_format_name(options.base_format);

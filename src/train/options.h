@@ -29,6 +29,7 @@
 #include "train/preference.h"
 #include "train/rank_options.h"
 #include "train/record_reader.h"
+#include "train/row_gate_options.h"
 #include "train/run_lock.h"
 
 namespace jige::train {
@@ -107,6 +108,7 @@ struct TrainOptions {
   // many of them a step has, where it has any.
   int64_t dropout_pool = 0;
   int64_t dropout_at_once = 8;
+  std::optional<RowGateOptions> row_gate;  // none: each step computes all weight gradients
   // Weight of the loss for unequal use of experts (ops/expert_balance.h) of each layer; 0: none,
   // also where the model's configuration asks for one. Not given: none, and such a model is
   // refused.
@@ -152,11 +154,12 @@ struct TrainOptions {
 // Checks ranges and contradictions. Fails with kInvalidArgument naming the option, its value and
 // what is allowed.
 Status validate(const TrainOptions& options);
-// The parts of it that are about ranks, preference tuning, rewards and dropout.
+// The parts of it that are about ranks, preference tuning, rewards, dropout and skipped rows.
 Status validate_ranks(const TrainOptions& options);
 Status validate_preference(const TrainOptions& options);
 Status validate_grpo(const TrainOptions& options);
 Status validate_dropout(const TrainOptions& options);
+Status validate_row_gate(const TrainOptions& options);
 
 // What each rank draws at once. REQUIRES: grpo, and the context.
 DrawSizes draw_sizes(const TrainOptions& options);

@@ -163,6 +163,7 @@ Json step_record(const StepInfo& info) {
                  {"tokens_per_s", info.tokens_per_s},
                  {"flops_per_s", info.flops_per_s}};
   if (info.flops_share > 0) record["flops_share"] = info.flops_share;
+  if (info.weight_share) record["weight_gradient_share"] = *info.weight_share;
   if (info.rank_count > 1) {
     record["ranks"] = info.rank_count;
     record["wait_s"] = info.ranks.wait_s;

@@ -34,6 +34,7 @@ struct TrainPlan {
   int64_t epoch_learned = 0;           // targets of one epoch
   int64_t held_out_count = 0;          // sequences
   double dropped_share = 0;            // of a step's products, left out with blocks
+  double skipped_share = 0;            // of a step's products, that rows which are skipped may be
   int64_t context = 0;                 // tokens of a sequence at most
   int64_t context_max = 0;             // what the model's positions allow
   model::TrainingMemory memory;        // by purpose
@@ -72,6 +73,7 @@ struct StepInfo {
   std::optional<PreferenceMeans> preference;  // of runs with pairs
   std::optional<RewardStep> rewards;          // of runs that draw answers
   std::optional<ExpertInfo> experts;          // of models with experts
+  std::optional<double> weight_share;         // RowGateUse::share of runs that skip rows
   double learning_rate = 0;
   double grad_norm = 0;  // before clipping
   bool skipped = false;  // gradients were not finite: nothing changed

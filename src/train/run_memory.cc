@@ -8,6 +8,7 @@
 #include "train/process_memory.h"
 #include "train/reference_logprobs.h"
 #include "train/reference_model.h"
+#include "train/row_gate.h"
 #include "train/run_dropout.h"
 #include "train/staged_gradients.h"
 
@@ -145,11 +146,15 @@ Status check_memory(RunSetup& setup) {
   setup.plan.memory_predicted_bytes =
       setup.memory.total_bytes() + setup.plan.drawing_bytes + setup.plan.reference_bytes;
   if (!options.on_gpu()) {  // else it is the GPU's memory that counts
+    const RowGateMemory gate =
+        row_gate_memory(*setup.architecture, setup.weights_options, options, setup.threads);
+    setup.plan.memory_predicted_bytes += gate.own_bytes;
     setup.plan.memory_predicted_bytes += process_overhead_bytes(
         *setup.architecture, setup.weights_options.compute,
         {.of_each = setup.threads,
          .micro_batch_tokens = setup.memory.buffers.row_count,
-         .scratch_bytes = block_scratch_bytes(*setup.architecture, options, setup.threads)});
+         .scratch_bytes = std::max(block_scratch_bytes(*setup.architecture, options, setup.threads),
+                                   gate.thread_scratch_bytes)});
   }
   add_ranks(setup);
   return check_limit(setup);

@@ -171,6 +171,7 @@ Status choose_model(RunSetup& setup, const text::Tokenizer& tokenizer) {
                                        options.on_gpu() ? DeviceKind::kCuda : DeviceKind::kCpu));
   JIGE_DO(model::check_weight_format(*setup.architecture, options.base_format));
   JIGE_DO(check_block_dropout(*setup.architecture, options));
+  JIGE_DO(check_row_gate(*setup.architecture, setup.weights_options, options));
   JIGE_DO(look_into_folder(setup));
   const int context_ranks = options.ranks ? options.ranks->context_ranks() : 1;
   if (context_ranks > 1) {
@@ -197,6 +198,7 @@ Status choose_model(RunSetup& setup, const text::Tokenizer& tokenizer) {
   const double context_mean = static_cast<double>(options.context) / 2;
   setup.plan.dropped_share = dropped_flops(*setup.architecture, options, 1) /
                              setup.architecture->forward_flops(1, context_mean);
+  setup.plan.skipped_share = skipped_share(*setup.architecture, setup.weights_options, options);
   setup.plan.context = options.context;
   setup.plan.context_max = config.context_max;
   return options.pipeline ? Status{} : check_memory(setup);

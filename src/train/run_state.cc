@@ -132,8 +132,8 @@ Result<RunOrigin> RunOrigin::from_state(const Json& state, const std::string& wh
 }
 
 Status save_checkpoint(const SaveRequest& request, const Json& identity, const RunState& state,
-                       const Optimizer& optimizer, const model::NodeStreams& streams,
-                       const MomentSource& moments) {
+                       const SavedParts& parts, const model::NodeStreams& streams) {
+  const auto& [optimizer, gate, moments] = parts;
   formats::CheckpointWriter writer(request.run_folder, state.step);
   for (size_t i = 0; i < optimizer.params().size(); ++i) {
     const model::NamedParam& param = optimizer.params()[i];
@@ -145,6 +145,11 @@ Status save_checkpoint(const SaveRequest& request, const Json& identity, const R
     };
     writer.add(kCheckpointMoments1, moment(0));
     writer.add(kCheckpointMoments2, moment(1));
+  }
+  if (gate) {
+    for (const RowGate::State& part : gate->state()) {
+      writer.add(kCheckpointRowGate, formats::TensorSource::of(part.name, part.view));
+    }
   }
   const Json json = {
       {"identity", identity}, {"run", state.to_json()}, {"origin", request.origin.to_json()}};
@@ -167,6 +172,17 @@ Status restore_parameters(const formats::CheckpointReader& checkpoint, Optimizer
   }
   streams.synchronize();
   return {};
+}
+
+Status restore_row_gate(const formats::CheckpointReader& checkpoint, RowGate& gate,
+                        Stream& stream) {
+  for (const RowGate::State& part : gate.state()) {
+    const StoredPart want = {
+        kCheckpointRowGate, {DType::kF32, part.view.shape}, {0, part.view.count()}};
+    JIGE_DO(restore_tensor(checkpoint, part.name, want, part.view.data, stream));
+  }
+  stream.synchronize();
+  return gate.check_state(checkpoint.folder());
 }
 
 }  // namespace jige::train

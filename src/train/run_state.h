@@ -2,7 +2,8 @@
 //
 // A checkpoint (formats/checkpoint.h) under OUT/checkpoints holds the masters and both moments of
 // every trained parameter by name, and in its state JSON the run's identity (options.h, with the
-// hashes of the data), RunState, and RunOrigin for an export. There is no random state to keep:
+// hashes of the data), RunState, and RunOrigin for an export; where rows are skipped, also
+// RowGate::state(). There is no random state to keep:
 // data order and initial values are functions of the seed and the cursor. Threads: one thread at a
 // time.
 #pragma once
@@ -18,6 +19,7 @@
 #include "formats/checkpoint.h"
 #include "train/best_measurement.h"
 #include "train/optimizer.h"
+#include "train/row_gate.h"
 
 namespace jige::train {
 
@@ -66,6 +68,7 @@ struct RunOrigin {
 inline constexpr const char* kCheckpointValues = "params";
 inline constexpr const char* kCheckpointMoments1 = "adam_m";
 inline constexpr const char* kCheckpointMoments2 = "adam_v";
+inline constexpr const char* kCheckpointRowGate = "row_gate";
 
 struct SaveRequest {
   std::string run_folder;  // OUT/checkpoints
@@ -82,16 +85,23 @@ inline constexpr int64_t kSavedPieceBytes = int64_t{512} << 10;
 // held here (shared_state.h).
 using MomentSource = std::function<formats::TensorSource(size_t param, int moment)>;
 
-// Writes a checkpoint of this state, with moments of `moments` if given. Fails with kExhausted on a
-// full disk, leaving what was there.
+// What a checkpoint is of besides. Who gives it keeps it as it is until it is written.
+struct SavedParts {
+  const Optimizer& optimizer;
+  RowGate* gate = nullptr;         // where rows are skipped
+  MomentSource moments = nullptr;  // where not all of them are the optimizer's here
+};
+
+// Writes a checkpoint of this state. Fails with kExhausted on a full disk, leaving what was there.
 Status save_checkpoint(const SaveRequest& request, const Json& identity, const RunState& state,
-                       const Optimizer& optimizer, const model::NodeStreams& streams,
-                       const MomentSource& moments = nullptr);
+                       const SavedParts& parts, const model::NodeStreams& streams);
 
 // Reads values and moments back, of moments what is held here. Fails with kNotFound or kCorrupt
 // naming the tensor when the checkpoint is of another model. The state's JSON fields "identity" and
 // "run" are the caller's.
 Status restore_parameters(const formats::CheckpointReader& checkpoint, Optimizer& optimizer,
                           const model::NodeStreams& streams);
+// The same of what a gate knows; kCorrupt where that cannot be.
+Status restore_row_gate(const formats::CheckpointReader& checkpoint, RowGate& gate, Stream& stream);
 
 }  // namespace jige::train

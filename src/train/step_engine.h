@@ -20,6 +20,7 @@
 #include "train/optimizer.h"
 #include "train/preference.h"
 #include "train/reward_means.h"
+#include "train/row_gate.h"
 #include "train/step_plan.h"
 
 namespace jige::train {
@@ -59,6 +60,7 @@ struct StepOutcome {
   // What such a step learned from, in all its updates, in place of the plan's sequences.
   std::optional<StepPlan> learned;
   ExpertUse experts;  // in the step's backward passes, of all ranks
+  std::optional<RowGateUse> rows;  // of runs that skip some
   OptimizerReport optimizer;
   bool left =
       false;  // should_leave said so on some rank: nothing was done, and nothing else is said
@@ -104,6 +106,9 @@ class StepEngine {
   virtual PreferencePasses* preference() { return nullptr; }
   // Of engines of runs that learn from rewards: draws, scores and measures; null without.
   virtual RewardPasses* rewards() { return nullptr; }
+
+  // Decides which rows of weights a step skips; null where none are.
+  virtual RowGate* row_gate() { return nullptr; }
 
   // Gives back what only steps need, and writes what is kept of them. No step follows; the weights
   // stay. Fails where a file cannot be written.

@@ -2,6 +2,8 @@
 //
 //   {"kind": "start", …}  options, versions, machine, memory plan
 //   {"kind": "step", "step", "loss", "lr", "grad_norm", …}
+//   where rows are skipped, steps have "weight_gradient_share": what was computed of the weight
+//     gradients that may be skipped, as a part of their work (row_gate.h)
 //   of models with experts steps have also "expert_busiest", "expert_busiest_mean" (expert_use.h)
 //     and, with a loss for unequal use, "balance_loss", which "loss" is without
 //   {"kind": "eval", "step", "loss", "perplexity", "learned", "best", …}   best: of all so far

@@ -251,6 +251,9 @@ Status Trainer::resume(const formats::CheckpointReader& checkpoint) {
   }
   JIGE_DO(load_base());
   JIGE_DO(restore_parameters(checkpoint, engine_->optimizer(), engine_->streams()));
+  if (RowGate* const gate = engine_->row_gate()) {
+    JIGE_DO(restore_row_gate(checkpoint, *gate, engine_->stream()));
+  }
   engine_->weights().pack(engine_->streams());
   engine_->refresh();
   engine_->optimizer().set_update_count(state_.update_count);

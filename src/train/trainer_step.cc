@@ -42,6 +42,12 @@ std::optional<ExpertInfo> expert_info(const ExpertUse& use, const StepPlan& plan
   return info;
 }
 
+// Of weight gradients that a step skipped.
+double skipped_flops(const StepOutcome& outcome, const StepPlan& learned) {
+  if (!outcome.rows) return 0;
+  return 2 * outcome.rows->skipped_elements * static_cast<double>(learned.input_count);
+}
+
 }  // namespace
 
 Result<std::optional<StepInfo>> Trainer::run_step() {
@@ -88,7 +94,8 @@ Result<std::optional<StepInfo>> Trainer::run_step() {
   save_asked_ = outcome.save;
   info.seconds = watch.seconds();
   info.tokens_per_s = static_cast<double>(learned.input_count) / info.seconds;
-  info.flops_per_s = step_flops(learned) / info.seconds;
+  if (outcome.rows) info.weight_share = outcome.rows->share;
+  info.flops_per_s = (step_flops(learned) - skipped_flops(outcome, learned)) / info.seconds;
   if (options.gemm_flops_per_s > 0) {
     // The rate was measured on one rank.
     info.flops_share = info.flops_per_s / options.gemm_flops_per_s / setup_.plan.rank_count;
@@ -326,10 +333,13 @@ Status Trainer::start_checkpoint() {
        .origin = setup_.origin(),
        .keep_last = setup_.options.checkpoints_kept,
        .keep_step = kept_step()},
-      setup_.identity, state_, optimizer, std::move(streams),
-      setup_.options.ranks ? setup_.options.ranks->writing : nullptr,
-      shards() ? gathered_moments(*setup_.options.ranks->group, optimizer, engine_->stream())
-               : nullptr);
+      setup_.identity, state_,
+      {.optimizer = optimizer,
+       .gate = engine_->row_gate(),
+       .moments = shards()
+                      ? gathered_moments(*setup_.options.ranks->group, optimizer, engine_->stream())
+                      : nullptr},
+      std::move(streams), setup_.options.ranks ? setup_.options.ranks->writing : nullptr);
   checkpoint_step_ = state_.step;
   checkpoint_seconds_ = checkpoint_watch_.seconds();
   // The next gradients take the place of values.

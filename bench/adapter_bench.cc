@@ -24,6 +24,7 @@
 #include "machine.h"
 #include "model/init.h"
 #include "model/memory_plan.h"
+#include "timing.h"
 #include "train/executor.h"
 #include "train/optimizer.h"
 
@@ -112,11 +113,6 @@ class Tuning {
   std::optional<train::Executor> executor_;
 };
 
-double quantile_of(std::vector<double> values, double at) {
-  std::sort(values.begin(), values.end());
-  return values[static_cast<size_t>(at * static_cast<double>(values.size() - 1) + 0.5)];
-}
-
 Status bench_adapters(Machine& machine, const std::string& size,
                       const AdapterBenchOptions& options) {
   JIGE_TRY(auto config, cli::make_llama_config({.size = size}, 32000));
@@ -143,13 +139,12 @@ Status bench_adapters(Machine& machine, const std::string& size,
       ratios.push_back(bases[i]->times[round] / bases[0]->times[round]);
     }
     const model::WeightsMemory& memory = bases[i]->memory().weights;
-    fmt::print("{:<6} {:<5} {:>8.0f} {:>6.2f} [{:.2f}, {:.2f}] {:>10} {:>10} {:>10}\n",
-               i == 0 ? size : "",
-               i == 0 ? dtype_info(options.dtype).name : ops::weight_format_name(kBaseFormats[i]),
-               static_cast<double>(options.tokens) / quantile_of(bases[i]->times, 0.5),
-               quantile_of(ratios, 0.5), quantile_of(ratios, 0.25), quantile_of(ratios, 0.75),
-               format_bytes(memory.packed_bytes), format_bytes(memory.strip_bytes),
-               format_bytes(bases[i]->memory().total_bytes()));
+    fmt::print(
+        "{:<6} {:<5} {:>8.0f} {:>6.2f} [{:.2f}, {:.2f}] {:>10} {:>10} {:>10}\n", i == 0 ? size : "",
+        i == 0 ? dtype_info(options.dtype).name : ops::weight_format_name(kBaseFormats[i]),
+        static_cast<double>(options.tokens) / quantile(bases[i]->times, 0.5), quantile(ratios, 0.5),
+        quantile(ratios, 0.25), quantile(ratios, 0.75), format_bytes(memory.packed_bytes),
+        format_bytes(memory.strip_bytes), format_bytes(bases[i]->memory().total_bytes()));
     std::fflush(stdout);
   }
   return {};
@@ -180,7 +175,7 @@ int main(int argc, char** argv) {
   CLI::App app("Training steps of an adapter on whole and quantised bases, in turns",
                "adapter_bench");
   jige::bench::declare_sizes(app, options.sizes);
-  jige::bench::declare_count(app, "--tokens", options.tokens, "of a step");
+  jige::bench::declare_positive(app, "--tokens", options.tokens, "of a step");
   jige::bench::declare_machine(app, options);
   CLI11_PARSE(app, argc, argv);
   return jige::bench::run(options);

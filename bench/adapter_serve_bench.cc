@@ -27,6 +27,7 @@
 #include "model/inference.h"
 #include "model/init.h"
 #include "model/weights_save.h"
+#include "timing.h"
 
 namespace jige::bench {
 namespace {
@@ -102,11 +103,6 @@ class Kind {
   std::vector<int32_t> tokens_, rows_, adapters_, blocks_;
   std::vector<ops::SequenceSpan> spans_;
 };
-
-double quantile(std::vector<double> values, double at) {
-  std::sort(values.begin(), values.end());
-  return values[static_cast<size_t>(at * static_cast<double>(values.size() - 1) + 0.5)];
-}
 
 // The first kind is what the others are compared with.
 Status measure(const std::string& size, std::vector<Kind>& kinds, int rounds) {
@@ -192,12 +188,10 @@ int main(int argc, char** argv) {
   options.rounds = 41;
   CLI::App app("Steps of a server with adapters beside one base, in turns", "adapter_serve_bench");
   jige::bench::declare_sizes(app, options.sizes);
-  jige::bench::declare_count(app, "--rank", options.rank, "of each adapter");
-  jige::bench::declare_count(app, "--users", options.users, "that decode at once");
-  jige::bench::declare_count(app, "--prompt", options.prompt, "tokens of the prompt");
-  app.add_option("--quantize", options.quantize, "weights of the base")
-      ->check(CLI::IsMember({"none", "q8", "q4"}))
-      ->capture_default_str();
+  jige::bench::declare_positive(app, "--rank", options.rank, "of each adapter");
+  jige::bench::declare_positive(app, "--users", options.users, "that decode at once");
+  jige::bench::declare_positive(app, "--prompt", options.prompt, "tokens of the prompt");
+  jige::bench::declare_quantize(app, options.quantize);
   jige::bench::declare_machine(app, options);
   CLI11_PARSE(app, argc, argv);
   return jige::bench::run(options);

@@ -26,12 +26,18 @@ void declare_dtype(CLI::App& app, const std::string& name, DType& to) {
       ->default_str(std::string(dtype_info(to).name));
 }
 
+void declare_quantize(CLI::App& app, std::string& to) {
+  app.add_option("--quantize", to, "the model's weights")
+      ->check(CLI::IsMember({"none", "q8", "q4"}))
+      ->capture_default_str();
+}
+
 void declare_machine(CLI::App& app, MachineOptions& to) {
   declare_dtype(app, "--dtype", to.dtype);
   app.add_option("--threads", to.threads, "0: all cores")
       ->check(CLI::Range(0, static_cast<int>(cli::threads_max())))
       ->capture_default_str();
-  declare_count(app, "--rounds", to.rounds, "how often each is measured");
+  declare_positive(app, "--rounds", to.rounds, "how often each is measured");
 }
 
 }  // namespace jige::bench

@@ -31,11 +31,13 @@ void declare_sizes(CLI::App& app, std::vector<std::string>& to);
 void declare_size(CLI::App& app, std::string& to);
 // `name` is "--dtype", or "DTYPE" for an argument: f32 or bf16.
 void declare_dtype(CLI::App& app, const std::string& name, DType& to);
+// "--quantize": none, q8 or q4, of weights.
+void declare_quantize(CLI::App& app, std::string& to);
 // "--dtype", "--threads" and "--rounds".
 void declare_machine(CLI::App& app, MachineOptions& to);
-// "--NAME N", at least 1.
-template <typename Integer>
-void declare_count(CLI::App& app, const std::string& flag, Integer& to, const std::string& help) {
+// "--NAME N", above 0.
+template <typename Number>
+void declare_positive(CLI::App& app, const std::string& flag, Number& to, const std::string& help) {
   app.add_option(flag, to, help)->check(CLI::PositiveNumber)->capture_default_str();
 }
 

@@ -21,6 +21,7 @@
 #include "machine.h"
 #include "ops/experts.h"
 #include "ops/sampling.h"
+#include "timing.h"
 
 namespace jige::bench {
 namespace {
@@ -43,12 +44,6 @@ struct Case {
   std::function<void()> call;
   std::vector<double> times;
 };
-
-double processor_microseconds() {
-  timespec now{};
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-  return 1e6 * static_cast<double>(now.tv_sec) + 1e-3 * static_cast<double>(now.tv_nsec);
-}
 
 std::vector<float> token_logits(int64_t vocabulary) {
   constexpr double kDeviation = 3;
@@ -115,11 +110,11 @@ void add_experts(std::vector<Case>& cases, Machine& machine, int64_t experts, in
 
 // Of a call, over calls that fill a batch.
 double time_of(const Case& test) {
-  const double start = processor_microseconds();
+  const double start = 1e6 * processor_seconds();
   double time = 0;
   for (int64_t calls = 1;; ++calls) {
     test.call();
-    time = processor_microseconds() - start;
+    time = 1e6 * processor_seconds() - start;
     if (time >= kBatchMicroseconds) return time / static_cast<double>(calls);
   }
 }

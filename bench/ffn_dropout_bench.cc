@@ -11,7 +11,6 @@
 // dropout, the median of the rounds, and its quartiles. "work" is the part of the step's products
 // that is left.
 #include <fmt/format.h>
-#include <time.h>
 
 #include <algorithm>
 #include <memory>
@@ -27,6 +26,7 @@
 #include "machine.h"
 #include "model/init.h"
 #include "model/memory_plan.h"
+#include "timing.h"
 #include "train/executor.h"
 #include "train/optimizer.h"
 #include "train/run_dropout.h"
@@ -82,17 +82,6 @@ train::HostBatch random_batch(int64_t tokens) {
     batch.counts.push_back(static_cast<int32_t>(std::min(kContext, tokens - begin)));
   }
   return batch;
-}
-
-double processor_seconds() {
-  timespec now;
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
-
-double quantile_of(std::vector<double> values, double at) {
-  std::sort(values.begin(), values.end());
-  return values[static_cast<size_t>(at * static_cast<double>(values.size() - 1) + 0.5)];
 }
 
 // A model in training.
@@ -156,9 +145,9 @@ Status bench_size(Machine& machine, const std::string& size, const DropoutBenchO
       ratios.push_back(way.times[round] / ways[0].times[round]);
     }
     fmt::print("{:<6} {:<20} {:>8.0f} {:>6.3f} {:>6.3f} [{:.3f}, {:.3f}]\n",
-               &way == ways.data() ? size : "", way.name, tokens / quantile_of(way.times, 0.5),
-               flops(way) / flops(ways[0]), quantile_of(ratios, 0.5), quantile_of(ratios, 0.25),
-               quantile_of(ratios, 0.75));
+               &way == ways.data() ? size : "", way.name, tokens / quantile(way.times, 0.5),
+               flops(way) / flops(ways[0]), quantile(ratios, 0.5), quantile(ratios, 0.25),
+               quantile(ratios, 0.75));
   }
   std::fflush(stdout);
   return {};
@@ -191,8 +180,8 @@ int main(int argc, char** argv) {
   CLI::App app("Training steps that leave out blocks of feed-forward layers, in turns",
                "ffn_dropout_bench");
   jige::bench::declare_sizes(app, options.sizes);
-  jige::bench::declare_count(app, "--tokens", options.tokens, "of a step");
-  jige::bench::declare_count(app, "--at-once", options.at_once, "subnetworks that share a step");
+  jige::bench::declare_positive(app, "--tokens", options.tokens, "of a step");
+  jige::bench::declare_positive(app, "--at-once", options.at_once, "subnetworks that share a step");
   jige::bench::declare_machine(app, options);
   CLI11_PARSE(app, argc, argv);
   return jige::bench::run(options);

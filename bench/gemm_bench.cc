@@ -23,6 +23,7 @@
 #include "cli/machine_rates.h"
 #include "ops/adamw.h"
 #include "products.h"
+#include "timing.h"
 
 namespace jige::bench {
 namespace {
@@ -84,11 +85,6 @@ void update(Machine& machine, Rates* rates) {
   rates->fma_gflops =
       std::max(rates->fma_gflops, cli::measure_fma_flops_per_s(machine.device) * 1e-9);
   rates->read_gbytes = std::max(rates->read_gbytes, bytes * 1e-9);
-}
-
-double quantile(std::vector<double> values, double at) {
-  std::sort(values.begin(), values.end());
-  return values[static_cast<size_t>(at * static_cast<double>(values.size() - 1) + 0.5)];
 }
 
 void bench_case(Machine& machine, const Case& test, const Rates& rates) {

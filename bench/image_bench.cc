@@ -37,6 +37,7 @@
 #include "machine.h"
 #include "model/image_tower.h"
 #include "products.h"
+#include "timing.h"
 
 namespace jige::bench {
 namespace {
@@ -162,11 +163,6 @@ std::vector<Product> products_of(const formats::ModelConfig& tower, DType type, 
                                    {type, Form::kForward, patches, width, inner},
                                    {type, Form::kForward, patches, tower.ffn_size, width}};
   return products;
-}
-
-double median(std::vector<double> values) {
-  std::ranges::sort(values);
-  return values[values.size() / 2];
 }
 
 Status measure(model::ImageTower& tower, Machine& machine, const ImageBenchOptions& options,

@@ -34,6 +34,7 @@
 #include "machine.h"
 #include "model/inference.h"
 #include "ops/attention.h"
+#include "timing.h"
 
 namespace jige::bench {
 namespace {
@@ -54,12 +55,8 @@ struct Options {
 struct Spread {
   double median, low, high;  // quartiles
 };
-Spread spread_of(std::vector<double> values) {
-  std::ranges::sort(values);
-  const auto at = [&](double share) {
-    return values[static_cast<size_t>(share * static_cast<double>(values.size() - 1) + 0.5)];
-  };
-  return {at(0.5), at(0.25), at(0.75)};
+Spread spread_of(const std::vector<double>& values) {
+  return {median(values), quantile(values, 0.25), quantile(values, 0.75)};
 }
 
 // Runs body(type index) in turns and prints a line for each type.

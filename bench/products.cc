@@ -4,8 +4,9 @@
 #include <fmt/format.h>
 
 #include <chrono>
-#include <ctime>
 #include <thread>
+
+#include "timing.h"
 
 #ifdef JIGE_BENCH_DNNL
 #include <oneapi/dnnl/dnnl.hpp>
@@ -23,25 +24,15 @@ double Product::flops() const {
          static_cast<double>(outputs);
 }
 
-namespace {
-
-double process_seconds() {
-  timespec used{};
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
-  return static_cast<double>(used.tv_sec) + 1e-9 * static_cast<double>(used.tv_nsec);
-}
-
-}  // namespace
-
 void wait_until_quiet() {
   // A window spans several ticks of the kernel, which counts a running thread's time by the tick.
   constexpr double kWindow_s = 0.012;
   constexpr double kQuietShare = 0.1;
   constexpr int kWindowsMax = 50;
-  double before = process_seconds();
+  double before = processor_seconds();
   for (int window = 0; window < kWindowsMax; ++window) {
     std::this_thread::sleep_for(std::chrono::duration<double>(kWindow_s));
-    const double now = process_seconds();
+    const double now = processor_seconds();
     if (now - before < kQuietShare * kWindow_s) return;
     before = now;
   }

@@ -24,6 +24,7 @@
 #include "base/cpu.h"
 #include "cli/machine_rates.h"
 #include "products.h"
+#include "timing.h"
 
 namespace jige::bench {
 namespace {
@@ -81,11 +82,6 @@ struct Contender {
   int64_t next = 0;
   std::vector<double> times;  // of a call, by round
 };
-
-double quantile(std::vector<double> values, double at) {
-  std::sort(values.begin(), values.end());
-  return values[static_cast<size_t>(at * static_cast<double>(values.size() - 1) + 0.5)];
-}
 
 void bench_case(Machine& machine, cli::ReadProbe& memory, const Case& test) {
   std::vector<Contender> contenders;

@@ -19,6 +19,7 @@
 #include "base/cpu.h"
 #include "cli/machine_rates.h"
 #include "products.h"
+#include "timing.h"
 
 namespace jige::bench {
 namespace {
@@ -33,12 +34,6 @@ constexpr WeightKind kKinds[] = {{"bf16", WeightFormat::kCompute},
                                  {"q8", WeightFormat::kQ8},
                                  {"q4", WeightFormat::kQ4},
                                  {"q4 even", WeightFormat::kQ4, true}};
-
-double processor_seconds() {
-  timespec now{};
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
 
 // A weight in one format and what its products take.
 struct Contender {
@@ -67,11 +62,6 @@ struct Contender {
   int64_t next = 0;
   std::vector<std::vector<double>> times;  // by count of rows and round
 };
-
-double median(std::vector<double> values) {
-  std::ranges::sort(values);
-  return values[values.size() / 2];
-}
 
 void run(int thread_count, int64_t outputs, int64_t inputs, std::vector<int64_t> rows) {
   Machine machine(thread_count);

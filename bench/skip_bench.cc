@@ -12,7 +12,6 @@
 // step without skipping, the median of the steps behind the warm-up; "W" is what was computed there
 // of the weight gradients between embedding and head.
 #include <fmt/format.h>
-#include <time.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -22,8 +21,10 @@
 #include <vector>
 
 #include "base/cpu.h"
+#include "bench_flags.h"
 #include "formats/tensor_folder.h"
 #include "tensor/cpu_device.h"
+#include "timing.h"
 #include "train/evaluate.h"
 #include "train/one_device_engine.h"
 #include "train/run_setup.h"
@@ -48,17 +49,6 @@ struct SkipArm {
   std::vector<double> best = {}, last = {};  // by seed
   std::vector<double> times = {}, shares = {};
 };
-
-double seconds_of_processor() {
-  timespec now;
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
-
-double middle_of(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
 
 double mean_of(const std::vector<double>& values) {
   double sum = 0;
@@ -114,11 +104,11 @@ class SkipRun {
   };
   Result<Step> step(const train::RunSetup& setup, const train::StepPlan& plan, int64_t number,
                     double rate) {
-    const double begin = seconds_of_processor();
+    const double begin = processor_seconds();
     JIGE_TRY(const train::StepOutcome outcome,
              engine_->run(setup.dataset.corpus, plan,
                           {.step = number, .learning_rate = rate, .dropout = {}}));
-    return Step{seconds_of_processor() - begin, outcome.rows ? outcome.rows->share : 1};
+    return Step{processor_seconds() - begin, outcome.rows ? outcome.rows->share : 1};
   }
   Result<double> held_out(const train::RunSetup& setup,
                           const std::vector<train::MicroBatch>& batches) {
@@ -207,7 +197,7 @@ int bench_skipping(const SkipBenchOptions& options) {
     std::string seeds;
     for (const double best : arm.best) seeds += fmt::format(" {:.3f}", best);
     fmt::print("{:<20} {:>6.3f} {:>6.3f} {:>7.4f} {:>7.4f} {}\n", arm.name,
-               arm.control == Control::kFrozen ? 0.5 : mean_of(arm.shares), middle_of(arm.times),
+               arm.control == Control::kFrozen ? 0.5 : mean_of(arm.shares), median(arm.times),
                mean_of(arm.best), mean_of(arm.last), seeds);
   }
   return 0;
@@ -217,11 +207,9 @@ int bench_skipping(const SkipBenchOptions& options) {
 }  // namespace jige::bench
 
 int main(int argc, char** argv) {
-  using jige::DType;
   jige::bench::SkipBenchOptions options;
-  std::vector<std::string> files;
   jige::train::TrainOptions& run = options.run;
-  run.compute = DType::kBF16;
+  run.compute = jige::DType::kBF16;
   run.steps = 200;
   run.step_tokens = run.micro_batch_tokens = 2048;
   run.schedule.peak = 1e-3;
@@ -229,34 +217,30 @@ int main(int argc, char** argv) {
   run.thread_count = 1;
   options.gate.rows = 32;
   options.gate.warmup = 40;
-  for (int i = 1; i < argc; ++i) {
-    const std::string word = argv[i];
-    if (word.rfind("--", 0) != 0) {
-      files.push_back(word);
-      continue;
-    }
-    const std::string next = ++i < argc ? argv[i] : "";
-    const double number = std::atof(next.c_str());
-    const auto whole = static_cast<int64_t>(number);
-    if (word == "--steps") run.steps = std::max<int64_t>(whole, 1);
-    if (word == "--seeds") options.seeds = static_cast<int>(std::max<int64_t>(whole, 1));
-    if (word == "--lr") run.schedule.peak = number;
-    if (word == "--low") options.low = number;
-    if (word == "--most") options.gate.most = number;
-    if (word == "--below") options.gate.below = number;
-    if (word == "--rows") options.gate.rows = whole;
-    if (word == "--warmup") options.gate.warmup = whole;
-    if (word == "--tokens") run.step_tokens = run.micro_batch_tokens = whole;
-    if (word == "--every") options.every = std::max<int64_t>(whole, 1);
-    if (word == "--dtype" && next == "f32") run.compute = DType::kF32;
-  }
-  if (files.size() != 3) {
-    fmt::print(stderr, "usage: skip_bench FOLDER TRAIN HELD_OUT [--steps N] …\n");
-    return 2;
-  }
-  run.init_folder = files[0];
-  run.data.files = {files[1]};
-  run.data.eval_files = {files[2]};
+  std::string folder, texts, held_out;
+  CLI::App app("Runs that skip weight gradients, beside runs that do not", "skip_bench");
+  app.add_option("FOLDER", folder, "model folder")->required();
+  app.add_option("TRAIN", texts, "what is learned from")->required();
+  app.add_option("HELD_OUT", held_out, "what loss is measured on")->required();
+  jige::bench::declare_positive(app, "--steps", run.steps, "of a run");
+  jige::bench::declare_positive(app, "--seeds", options.seeds, "runs of each kind");
+  jige::bench::declare_positive(app, "--lr", run.schedule.peak, "learning rate");
+  jige::bench::declare_positive(app, "--low", options.low, "times the rate, of the low one");
+  app.add_option("--most", options.gate.most, "part of the steps that a group is skipped in")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  jige::bench::declare_positive(app, "--below", options.gate.below,
+                                "how straight what is skipped is");
+  jige::bench::declare_positive(app, "--rows", options.gate.rows, "of a group");
+  jige::bench::declare_positive(app, "--warmup", options.gate.warmup, "steps that skip nothing");
+  jige::bench::declare_positive(app, "--tokens", run.step_tokens, "of a step");
+  jige::bench::declare_positive(app, "--every", options.every, "steps between measurements");
+  jige::bench::declare_dtype(app, "--dtype", run.compute);
+  CLI11_PARSE(app, argc, argv);
+  run.micro_batch_tokens = run.step_tokens;
+  run.init_folder = folder;
+  run.data.files = {texts};
+  run.data.eval_files = {held_out};
   run.schedule.warmup_steps = 10;
   run.out_folder = "skip_bench.tmp";  // of tokenised data
   return jige::bench::bench_skipping(options);

@@ -29,9 +29,11 @@
 
 #include "base/clock.h"
 #include "base/cpu.h"
+#include "bench_flags.h"
 #include "cli/bench_serve_model.h"
 #include "machine.h"
 #include "serve/step_meter.h"
+#include "timing.h"
 
 namespace jige::bench {
 namespace {
@@ -40,7 +42,7 @@ constexpr int32_t kDecodeRows[] = {1, 4, 8, 16, 32, 64};
 constexpr int32_t kDecodeTurns = 16;
 
 struct SplitOptions {
-  std::vector<std::string> sizes;
+  std::vector<std::string> sizes = {"15m", "110m"};
   std::string quantize = "none";
   int threads = 2;
   int32_t prompt = 256;
@@ -48,11 +50,6 @@ struct SplitOptions {
   int rounds = 7;
   double seconds = 0.4;
 };
-
-double quantile(std::vector<double> values, double at) {
-  std::sort(values.begin(), values.end());
-  return values[static_cast<size_t>(at * static_cast<double>(values.size() - 1) + 0.5)];
-}
 
 std::string spread(const std::vector<double>& values) {
   return fmt::format("{:.2f} [{:.2f}, {:.2f}]", quantile(values, 0.5), quantile(values, 0.25),
@@ -188,23 +185,17 @@ int run(const SplitOptions& options) {
 
 int main(int argc, char** argv) {
   jige::bench::SplitOptions options;
-  for (int i = 1; i < argc; ++i) {
-    const std::string word = argv[i];
-    const std::string next = i + 1 < argc ? argv[i + 1] : "";
-    if (word.rfind("--", 0) != 0) {
-      options.sizes.push_back(word);
-      continue;
-    }
-    ++i;
-    const int number = std::max(std::atoi(next.c_str()), 1);
-    if (word == "--threads") options.threads = std::max(number, 2);
-    if (word == "--prompt") options.prompt = number;
-    if (word == "--context") options.context = number;
-    if (word == "--rounds") options.rounds = number;
-    if (word == "--seconds") options.seconds = std::max(std::atof(next.c_str()), 0.01);
-    if (word == "--quantize" && (next == "q8" || next == "q4")) options.quantize = next;
-  }
-  if (options.sizes.empty()) options.sizes = {"15m", "110m"};
-  if (!jige::bench::are_sizes(options.sizes)) return 2;
+  CLI::App app("Prompts and next tokens on threads of their own, beside both on all",
+               "split_bench");
+  jige::bench::declare_sizes(app, options.sizes);
+  app.add_option("--threads", options.threads)->check(CLI::Range(2, 1024))->capture_default_str();
+  jige::bench::declare_positive(app, "--prompt", options.prompt, "tokens of a prompt");
+  jige::bench::declare_positive(app, "--context", options.context, "tokens before a next one");
+  jige::bench::declare_positive(app, "--rounds", options.rounds, "how often each is measured");
+  app.add_option("--seconds", options.seconds, "of a measurement")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  jige::bench::declare_quantize(app, options.quantize);
+  CLI11_PARSE(app, argc, argv);
   return jige::bench::run(options);
 }

@@ -27,6 +27,7 @@
 
 #include "base/clock.h"
 #include "base/cpu.h"
+#include "bench_flags.h"
 #include "cli/bench_serve_model.h"
 #include "cli/load_driver.h"
 #include "cli/load_engine_target.h"
@@ -47,7 +48,7 @@ struct SplitLoadOptions {
   int threads = 2;
   int64_t users = 16;
   std::string prompt = "32:512";
-  std::vector<std::string> outputs;
+  std::vector<std::string> outputs = {"1:32", "1:128"};
   int64_t requests = 48;
   int rounds = 3;
 };
@@ -320,29 +321,19 @@ Status run(const SplitLoadOptions& options) {
 
 int main(int argc, char** argv) {
   jige::bench::SplitLoadOptions options;
-  for (int i = 1; i < argc; ++i) {
-    const std::string word = argv[i];
-    const std::string next = i + 1 < argc ? argv[i + 1] : "";
-    if (word.rfind("--", 0) != 0) {
-      options.size = word;
-      continue;
-    }
-    ++i;
-    const int number = std::max(std::atoi(next.c_str()), 1);
-    if (word == "--threads") options.threads = std::max(number, 2);
-    if (word == "--users") options.users = number;
-    if (word == "--requests") options.requests = number;
-    if (word == "--rounds") options.rounds = number;
-    if (word == "--prompt") options.prompt = next;
-    if (word == "--output") options.outputs.push_back(next);
-    if (word == "--quantize" && (next == "q8" || next == "q4")) options.quantize = next;
-  }
-  if (options.outputs.empty()) options.outputs = {"1:32", "1:128"};
-  if (!jige::bench::are_sizes({options.size})) return 2;
+  CLI::App app("A load on engines of divided threads, beside one engine", "split_load_bench");
+  jige::bench::declare_size(app, options.size);
+  app.add_option("--threads", options.threads)->check(CLI::Range(2, 1024))->capture_default_str();
+  jige::bench::declare_positive(app, "--users", options.users, "who ask at once");
+  jige::bench::declare_positive(app, "--requests", options.requests, "of a round");
+  jige::bench::declare_positive(app, "--rounds", options.rounds, "how often each is measured");
+  app.add_option("--prompt", options.prompt, "tokens of prompts")->capture_default_str();
+  app.add_option("--output", options.outputs, "tokens of answers, a load each")
+      ->capture_default_str();
+  jige::bench::declare_quantize(app, options.quantize);
+  CLI11_PARSE(app, argc, argv);
   const jige::Status done = jige::bench::run(options);
-  if (!done) {
-    fmt::print(stderr, "split_load_bench: {}\n", done.error().message);
-    return 1;
-  }
-  return 0;
+  if (done) return 0;
+  fmt::print(stderr, "split_load_bench: {}\n", done.error().message);
+  return 1;
 }

@@ -2,7 +2,8 @@
 // random skipping, a lower learning rate and layers that are frozen.
 //
 // usage: skip_bench FOLDER TRAIN HELD_OUT [--steps N] [--seeds N] [--lr X] [--low X] [--most P]
-//                   [--below C] [--rows N] [--warmup N] [--tokens N] [--every N] [--dtype f32|bf16]
+//                   [--below C] [--rise X] [--rows N] [--warmup N] [--tokens N] [--every N]
+//                   [--dtype f32|bf16]
 // FOLDER is a model, the files are text or JSONL. For each seed all ways begin with its weights and
 // take their steps in turns, of the same data; weight decay is 0, one thread computes. Random
 // skipping skips each group of rows with the probability of what the one before it in the list
@@ -231,6 +232,7 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   jige::bench::declare_positive(app, "--below", options.gate.below,
                                 "how straight what is skipped is");
+  jige::bench::declare_positive(app, "--rise", options.gate.rise, "of the loss that ends skipping");
   jige::bench::declare_positive(app, "--rows", options.gate.rows, "of a group");
   jige::bench::declare_positive(app, "--warmup", options.gate.warmup, "steps that skip nothing");
   jige::bench::declare_positive(app, "--tokens", run.step_tokens, "of a step");

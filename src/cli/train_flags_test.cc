@@ -72,6 +72,28 @@ TEST(TrainFlags, TellWhetherExpertsAreSpokenOf) {
   EXPECT_EQ(balance({"--expert-balance", "0.01"}), 0.01);
 }
 
+TEST(TrainFlags, SkipGradientsWhereThatIsAskedFor) {
+  const auto gate = [](std::vector<std::string> more) {
+    TrainFlags train;
+    Flags flags("train");
+    train.declare(flags);
+    std::vector<std::string> words = {"--data", "a.txt", "--out", "run"};
+    words.insert(words.end(), more.begin(), more.end());
+    EXPECT_TRUE(flags.parse(words));
+    const auto options = train.to_options(flags);
+    if (!options) return options.error().message;
+    if (!options->row_gate) return std::string("none");
+    return fmt::format("{} {} {}", options->row_gate->most,
+                       train::skip_mode_names()[static_cast<size_t>(options->row_gate->mode)],
+                       options->row_gate->rows);
+  };
+  EXPECT_EQ(gate({}), "none");
+  EXPECT_EQ(gate({"--skip-converged", "0.25"}), "0.25 freeze 128");
+  EXPECT_EQ(gate({"--skip-converged", "0.25", "--skip-mode", "scale", "--skip-rows", "64"}),
+            "0.25 scale 64");
+  EXPECT_THAT(gate({"--skip-rows", "64"}), testing::HasSubstr("give --skip-converged"));
+}
+
 TEST(TrainRankFlags, ShareOutGpusInTurnsUnlessOneIsNamed) {
   const auto seat = [](const char* name, int local_rank, int gpu_count) {
     DeviceFlags device;
@@ -122,6 +144,7 @@ TEST(TrainFlags, AreKnownForEveryOptionInTheLog) {
   options.ranks.emplace();
   options.dropout = options.ffn_dropout = 0.1;
   options.dropout_pool = 16;
+  options.row_gate.emplace();
   options.optimizer.moments = ops::MomentFormat::kQ8;
   options.dpo.emplace();
   options.data.token_layout = formats::TokenLayout::kRawU16;

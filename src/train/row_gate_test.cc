@@ -75,7 +75,7 @@ Floats floats_of(const TensorView& view) {
   return {view.as<float>(), view.as<float>() + view.count()};
 }
 
-std::vector<Floats> gradients_of(GateRig& rig) {
+std::vector<Floats> whole_gradients(GateRig& rig) {
   std::vector<Floats> all;
   for (const auto& param : rig.engine->weights().trainable()) all.push_back(floats_of(param.grad));
   return all;
@@ -125,7 +125,7 @@ TEST(RowGate, TheMeanOverAllMasksIsTheWholeGradient) {
   options.row_gate->warmup = 1;
   GateRig rig(options);
   rig.step(1, 0);
-  const std::vector<Floats> whole = gradients_of(rig);
+  const std::vector<Floats> whole = whole_gradients(rig);
   rig.set_drift(0, 1);  // q is `most`
   const double q = options.row_gate->most;
   std::map<std::pair<size_t, int64_t>, int> computed;  // steps, by parameter and first row
@@ -133,7 +133,7 @@ TEST(RowGate, TheMeanOverAllMasksIsTheWholeGradient) {
   double skipped_elements = 0;
   for (int64_t step = 2; step < 2 + kSteps; ++step) {
     const StepOutcome outcome = rig.step(step, 0);
-    const std::vector<Floats> grads = gradients_of(rig);
+    const std::vector<Floats> grads = whole_gradients(rig);
     double zeros = 0;
     for (size_t i = 0; i < grads.size(); ++i) {
       const auto& param = rig.engine->weights().trainable()[i];
@@ -192,7 +192,7 @@ TEST(RowGate, WhatIsFrozenStaysAndItsMomentsToo) {
   const std::vector<Floats> before = snapshot();
   const StepOutcome outcome = rig.step(3, 1e-3);
   const std::vector<Floats> after = snapshot();
-  const std::vector<Floats> grads = gradients_of(rig);
+  const std::vector<Floats> grads = whole_gradients(rig);
   EXPECT_LT(outcome.rows->share, 1);
   for (size_t i = 0; i < grads.size(); ++i) {
     for (size_t k = 0; k < grads[i].size(); ++k) {

@@ -86,17 +86,33 @@ bool is_zero(const Floats& values, int64_t begin, int64_t count) {
                      [](float value) { return value == 0; });
 }
 
+// How many steps of a run skipped something.
+int64_t skipping_steps(const TrainOptions& options) {
+  int64_t count = 0;
+  for (const Json& record : log_records(options, "step")) {
+    count += record["weight_gradient_share"] < 1.0;
+  }
+  return count;
+}
+
 TEST(RowGate, GivesTheSameBitsHoweverItIsRunAndStopped) {
   for (const SkipMode mode : {SkipMode::kFreeze, SkipMode::kScale}) {
     const TestFolder folder;
-    expect_bits_however_run([&](const std::string& out) { return gate_options(folder, out, mode); },
-                            {std::nullopt}, "/model/model.safetensors");
-    int skipping = 0;
-    for (const Json& record : log_records(gate_options(folder, "way0", mode), "step")) {
-      skipping += record["weight_gradient_share"] < 1.0;
-    }
-    EXPECT_EQ(skipping, 6);  // all but 1, 2 and 5
+    const auto options_of = [&](const std::string& out) { return gate_options(folder, out, mode); };
+    expect_bits_however_run(options_of, {std::nullopt}, "/model/model.safetensors");
+    EXPECT_EQ(skipping_steps(options_of("way0")), 6);  // all but 1, 2 and 5
   }
+  // Where the loss rises, from step 2 on, nothing is skipped.
+  const TestFolder folder;
+  const auto options_of = [&](const std::string& out) {
+    TrainOptions options = gate_options(folder, out, SkipMode::kFreeze);
+    options.row_gate->warmup = options.row_gate->refresh = 0;
+    options.row_gate->rise = 1e-4;
+    options.schedule.peak = 0.3;
+    return options;
+  };
+  expect_bits_however_run(options_of, {std::nullopt}, "/model/model.safetensors");
+  EXPECT_LT(skipping_steps(options_of("way0")), 8);
 }
 
 TEST(RowGate, WhereNothingIsSkippedTheBitsAreThoseWithoutIt) {
@@ -190,10 +206,27 @@ TEST(RowGate, WhatIsFrozenStaysAndItsMomentsToo) {
     return all;
   };
   const std::vector<Floats> before = snapshot();
+  const auto drift = [&](size_t matrix) {
+    return floats_of(rig.engine->row_gate()->state()[1 + matrix].view);
+  };
   const StepOutcome outcome = rig.step(3, 1e-3);
   const std::vector<Floats> after = snapshot();
   const std::vector<Floats> grads = whole_gradients(rig);
   EXPECT_LT(outcome.rows->share, 1);
+  size_t matrix = 0;
+  for (size_t i = 0; i < grads.size(); ++i) {
+    const auto& param = rig.engine->weights().trainable()[i];
+    if (!may_skip_rows(rig.engine->weights().architecture(), param)) continue;
+    // Of what was skipped nothing was learned.
+    const Floats known = drift(matrix++);
+    const auto groups = row_groups(param.grad.rows(), 32);
+    for (size_t g = 0; g < groups.size(); ++g) {
+      const int64_t columns = param.grad.columns();
+      const bool skipped =
+          is_zero(grads[i], groups[g].begin * columns, groups[g].count() * columns);
+      EXPECT_EQ(known[16 * g + 8] == 1, skipped) << param.spec->name;
+    }
+  }
   for (size_t i = 0; i < grads.size(); ++i) {
     for (size_t k = 0; k < grads[i].size(); ++k) {
       const bool frozen = grads[i][k] == 0 && may_skip_rows(rig.engine->weights().architecture(),
@@ -270,6 +303,13 @@ TEST(RowGate, MeasuresHowStraightWeightsMove) {
   };
   EXPECT_NEAR(c(0), 1, 1e-3);
   EXPECT_LT(c(1), 0.05);
+  // A step that changed nothing tells nothing.
+  const Floats loss = floats_of(gate.state()[0].view);
+  const Floats known = floats_of(gate.state()[1].view);
+  gate.start_step(201);
+  gate.end_step(std::numeric_limits<double>::quiet_NaN(), false);
+  EXPECT_EQ(loss, floats_of(gate.state()[0].view));
+  EXPECT_EQ(known, floats_of(gate.state()[1].view));
 }
 
 TEST(RowGate, LastRowsBelongToTheLastGroup) {

@@ -59,7 +59,7 @@ struct StepOutcome {
   std::optional<RewardStep> rewards;          // of steps that draw answers
   // What such a step learned from, in all its updates, in place of the plan's sequences.
   std::optional<StepPlan> learned;
-  ExpertUse experts;  // in the step's backward passes, of all ranks
+  ExpertUse experts;               // in the step's backward passes, of all ranks
   std::optional<RowGateUse> rows;  // of runs that skip some
   OptimizerReport optimizer;
   bool left =

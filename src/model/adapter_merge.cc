@@ -319,6 +319,8 @@ Status merge_adapter(const std::string& base_folder, const std::string& adapter_
   JIGE_TRY(auto head, untied_head(config, base, lora, use, options.dtype));
 
   JIGE_TRY(const auto images, BesideImages::open(base_folder));
+  JIGE_TRY(const bool with_images, formats::has_images(base_folder));
+  if (with_images && !images) BesideImages::warn_of_text_alone(base_folder);
   if (head && images) {
     return fail(Code::kUnsupported,
                 "{}: has a head or a table of its own, but {} reads images and has one matrix for "

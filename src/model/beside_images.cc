@@ -1,10 +1,13 @@
 #include "model/beside_images.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
+#include <system_error>
 #include <utility>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "formats/image_model_names.h"
 #include "formats/json_file.h"
 #include "model/architecture.h"
@@ -31,6 +34,15 @@ void set_dtype(Json& config, DType stored) {
 
 Result<std::optional<BesideImages>> BesideImages::open(const std::string& folder) {
   if (folder.empty()) return std::nullopt;
+  std::error_code error;
+  if (!std::filesystem::exists(folder + "/config.json", error)) {
+    return fail(
+        Code::kNotFound,
+        "{}: the model that was begun from is not there any more, and what reads images is "
+        "in it; put it back, or say with --from (of an export, --base) where it is now, and "
+        "give the command again",
+        folder);
+  }
   JIGE_TRY(Json config, formats::load_json_object(folder + "/config.json"));
   JIGE_TRY(const bool with_images, formats::has_images(folder));
   if (!with_images) return std::nullopt;
@@ -90,6 +102,13 @@ Json BesideImages::config(DType stored) const {
     if (text->contains("dtype") || text->contains("torch_dtype")) set_dtype(*text, stored);
   }
   return config;
+}
+
+void BesideImages::warn_of_text_alone(const std::string& folder) {
+  log_warn(
+      "{}: reads images, but what is written of it is its language model alone: what reads images "
+      "is not there or is held in few bits, or matrices of experts are stacked in another way",
+      folder);
 }
 
 }  // namespace jige::model

@@ -23,7 +23,8 @@ namespace jige::model {
 class BesideImages {
  public:
   // Nothing where the folder's model reads text alone, what reads images is not there or is held in
-  // few bits, or no folder is named. Fails as has_images and TensorFolder::open.
+  // few bits, or no folder is named. Fails with kNotFound where the folder is not there any more,
+  // and as has_images and TensorFolder::open.
   static Result<std::optional<BesideImages>> open(const std::string& folder);
 
   // Gives sources of the language model the names that the folder has for them, and adds the
@@ -34,6 +35,8 @@ class BesideImages {
   void add_tensors(std::vector<formats::TensorSource>& sources) const;
   // Of the folder that is written, with weights of this type.
   Json config(DType stored) const;
+  // Tells the user that what is written of this folder is its language model alone.
+  static void warn_of_text_alone(const std::string& folder);
 
  private:
   BesideImages(Json config, formats::TensorFolder files)

@@ -203,6 +203,9 @@ Status save_model(const std::string& folder, const Masters& masters, const NodeS
   JIGE_TRY(const auto images, BesideImages::open(options.image_folder));
   std::vector<formats::TensorSource> sources = sources_of(masters, streams, options.dtype);
   const bool beside_images = images && images->join(sources);
+  if (!beside_images && !options.image_folder.empty()) {
+    BesideImages::warn_of_text_alone(options.image_folder);
+  }
   for (formats::TensorSource& source : sources) {
     source = cancellable(std::move(source), options.cancelled);
   }

@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "formats/checkpoint.h"
+#include "formats/image_model_names.h"
 #include "formats/lora_config.h"
 #include "formats/staged_folder.h"
 #include "model/architecture.h"
@@ -135,7 +136,15 @@ Result<std::vector<model::NamedParam>> stored_params(const CheckpointReader& che
   return params;
 }
 
-// The tokenizer: asked for, or where the run found it, or beside the run, should that have moved.
+// The folder that the run was begun from: of an adapter its base; empty where nothing says so.
+std::string begun_from(const RunOrigin& origin) {
+  if (!origin.base_folder.empty()) return origin.base_folder;
+  if (!origin.image_folder.empty()) return origin.image_folder;
+  return origin.source ? origin.source->folder : "";
+}
+
+// The tokenizer: asked for, or where the run found it, or beside the run, should that have moved,
+// or in the model that it was begun from, which may have moved with it.
 Result<std::string> find_tokenizer(const CheckpointExportOptions& options,
                                    const RunOrigin& origin) {
   if (!options.tokenizer_folder.empty()) return options.tokenizer_folder;
@@ -144,6 +153,9 @@ Result<std::string> find_tokenizer(const CheckpointExportOptions& options,
   }
   const std::string own = options.run_folder + "/tokenizer";
   if (exists(own)) return own;
+  if (!options.base_folder.empty() && origin.tokenizer_folder == begun_from(origin)) {
+    return options.base_folder;
+  }
   return fail(Code::kNotFound,
               "{}: the run's tokenizer{} is not there any more; name its folder with --tokenizer",
               options.run_folder,
@@ -169,13 +181,38 @@ Result<std::string> find_base(const CheckpointExportOptions& options, const Desc
                                "export the adapter alone with --adapter"});
 }
 
+// That a folder that is named has the weights that the run was begun from.
+Status check_begun_from(const CheckpointExportOptions& options, const RunOrigin& origin,
+                        const std::string& folder) {
+  std::error_code error;
+  if (std::filesystem::equivalent(folder, begun_from(origin), error) || !origin.source) return {};
+  JIGE_TRY(const std::string checksum, hash_weights(folder));
+  if (checksum == origin.source->checksum) return {};
+  return fail(Code::kInvalidArgument,
+              "{}: was begun from the model in {}, {} has other weights; name the folder of those "
+              "with --base",
+              options.run_folder, begun_from(origin), folder);
+}
+
 // Of a run that trains all weights of a model that reads images: the folder of what does; empty
-// where its model reads text alone.
+// where its model reads text alone. Older checkpoints say no more than what they were begun from.
 Result<std::string> find_image_folder(const CheckpointExportOptions& options,
                                       const Described& described) {
-  const std::string folder =
-      options.base_folder.empty() ? described.origin.image_folder : options.base_folder;
-  if (folder.empty() || exists(folder)) return folder;
+  const RunOrigin& origin = described.origin;
+  const std::string folder = options.base_folder.empty() ? begun_from(origin) : options.base_folder;
+  if (folder.empty()) return folder;
+  JIGE_TRY(const bool with_images, formats::has_images(folder));
+  if (with_images) {
+    JIGE_DO(check_begun_from(options, origin, folder));
+    return folder;
+  }
+  if (origin.image_folder.empty()) return std::string();
+  if (exists(folder)) {
+    return fail(Code::kInvalidArgument,
+                "{}: the run began from {}, whose model reads images, and {} holds none that does; "
+                "name its folder with --base",
+                options.run_folder, origin.image_folder, folder);
+  }
   return fail(Code::kNotFound,
               "{}: the model that the run began from, {}, which has what reads images, is not "
               "there any more; name its folder with --base",

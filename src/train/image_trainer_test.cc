@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <map>
 
 #include "formats/tensor_folder.h"
@@ -193,6 +194,77 @@ TEST(ImageTrainer, WritesAModelThatReadsImages) {
     again.init_folder = options.out_folder + "/model";
     trained(again);
   }
+}
+
+// Learning from texts makes no other model of it, wherever its folder is when the run ends, goes on
+// or is exported.
+TEST(ImageTrainer, WritesAModelThatReadsImagesWhereItLearnedFromTextsAndItsBaseHasMoved) {
+  const TestFolder folder;
+  const std::string text = folder.write("text.txt", std::string(900, 'a') + "\n");
+  const std::string moved = folder.file("moved");
+  for (const bool lora : {true, false}) {
+    TrainOptions options = image_options(folder, text, lora ? "lora" : "all");
+    options.init_folder = folder.file("base");
+    std::filesystem::copy(image_model("gemma3"), options.init_folder);
+    options.tokenizer_folder.clear();
+    if (!lora) options.lora.reset();
+    options.steps = 1;
+    trained(options);
+    expect_same_class(options.out_folder + "/model", options.init_folder);
+    const std::string bytes = model_bytes(options);
+
+    std::filesystem::rename(options.init_folder, moved);
+    const auto gone = export_checkpoint({.run_folder = options.out_folder});
+    ASSERT_FALSE(gone);
+    EXPECT_EQ(gone.error().code, Code::kNotFound);
+    const auto other = export_checkpoint({.run_folder = options.out_folder,
+                                          .tokenizer_folder = moved,
+                                          .base_folder = image_model("gemma3_wide")});
+    ASSERT_FALSE(other);
+    EXPECT_THAT(other.error().message, HasSubstr("gemma3_wide has other weights"));
+    if (!lora) {
+      const auto without = export_checkpoint({.run_folder = options.out_folder,
+                                              .tokenizer_folder = moved,
+                                              .base_folder = kFixtures + "model/gemma3"});
+      ASSERT_FALSE(without);
+      EXPECT_THAT(without.error().message, HasSubstr("holds none that does"));
+    }
+    const auto exported =
+        export_checkpoint({.run_folder = options.out_folder, .base_folder = moved});
+    ASSERT_TRUE(exported) << exported.error().message;
+    EXPECT_EQ(bytes_of(exported->folder + "/model.safetensors"), bytes);
+    expect_same_class(exported->folder, moved);
+
+    options.init_folder = moved;
+    std::filesystem::remove_all(options.out_folder + "/model");
+    trained(options);
+    EXPECT_EQ(model_bytes(options), bytes);
+    expect_same_class(options.out_folder + "/model", moved);
+    std::filesystem::remove_all(moved);
+  }
+}
+
+// While a run learns from texts, its tokenizer standing elsewhere.
+TEST(ImageTrainer, SaysThatItsBaseHasMovedWhileItLearned) {
+  const TestFolder folder;
+  TrainOptions options =
+      image_options(folder, folder.write("text.txt", std::string(900, 'a') + "\n"));
+  options.init_folder = folder.file("base");
+  options.tokenizer_folder = image_model("gemma3");
+  std::filesystem::copy(image_model("gemma3"), options.init_folder);
+  options.lora.reset();
+  options.steps = 1;
+  TrainCallbacks moves;
+  moves.on_step = [&](const StepInfo&) {
+    std::filesystem::rename(options.init_folder, folder.file("moved"));
+  };
+  const auto run = train(options, moves);
+  ASSERT_FALSE(run);
+  EXPECT_THAT(run.error().message, AllOf(HasSubstr(options.init_folder), HasSubstr("--from")));
+  const std::string begun = options.init_folder;
+  options.init_folder = folder.file("moved");
+  trained(options);
+  expect_same_class(options.out_folder + "/model", options.init_folder);
 }
 
 TEST(ImageTrainer, NamesALineWhoseImageIsBadOrLeavesItOut) {

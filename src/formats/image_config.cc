@@ -15,9 +15,9 @@
 namespace jige::formats {
 namespace {
 
-constexpr const ImageFamilyRules* kImageFamilies[] = {&kPixtralImages, &kGemma3Images,
-                                                      &kQwen2Images,   &kQwen25Images,
-                                                      &kQwen3Images,   &kIdefics3Images};
+constexpr const ImageFamilyRules* kImageFamilies[] = {
+    &kPixtralImages, &kGemma3Images,   &kQwen2Images,    &kQwen25Images,
+    &kQwen3Images,   &kIdefics3Images, &kInternVlImages, &kLlavaImages};
 
 const ImageFamilyRules* find_rules(const Json& config) {
   const auto* const found = std::ranges::find_if(
@@ -50,6 +50,12 @@ int64_t patches_of_sides(const ImageConfig& config) {
 int64_t ImageConfig::patches_max() const { return rules_of(*this).patches_max(*this); }
 
 int64_t ImageConfig::tiles_max() const { return rules_of(*this).tiles_max(*this); }
+
+int64_t merged_rows(const ImageConfig& config) {
+  return config.patches_max() / (config.merge * config.merge);
+}
+
+int64_t ImageConfig::rows_max() const { return rules_of(*this).rows_max(*this); }
 
 Result<std::optional<ImageConfig>> parse_image_config(const Json& config, const Json& processor,
                                                       const Json& preprocessor,

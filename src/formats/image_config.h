@@ -39,8 +39,10 @@ inline constexpr int64_t kImageMergeMax = 16;
 // kPixtral: of Mistral 3 and Pixtral 12B (image_config_pixtral.cc). kGemma3: SigLIP, whose images
 // have one size and rows that see each other (image_config_gemma3.cc). kQwen2, kQwen25, kQwen3: of
 // Qwen2-VL, Qwen2.5-VL and of Qwen3-VL and what came after it (image_config_qwen.cc). kIdefics3: of
-// that and of SmolVLM, whose images are cut into tiles (image_config_idefics3.cc).
-enum class ImageFamily { kPixtral, kGemma3, kQwen2, kQwen25, kQwen3, kIdefics3 };
+// that and of SmolVLM, whose images are cut into tiles (image_config_idefics3.cc). kInternVl: of
+// InternVL 3 and 3.5, with tiles, too (image_config_internvl.cc). kLlava: of LLaVA 1.5, with one
+// tile, LLaVA-NeXT and LLaVA-OneVision (image_config_llava.cc).
+enum class ImageFamily { kPixtral, kGemma3, kQwen2, kQwen25, kQwen3, kIdefics3, kInternVl, kLlava };
 
 enum class ImageResampling { kNearest, kLanczos, kBilinear, kBicubic };
 
@@ -53,6 +55,13 @@ struct TileTokens {
   bool operator==(const TileTokens&) const = default;
 };
 
+// So many tiles down and across.
+struct TileGrid {
+  int32_t rows = 0;
+  int32_t columns = 0;
+  bool operator==(const TileGrid&) const = default;
+};
+
 struct ImageConfig {
   ImageFamily family = ImageFamily::kPixtral;
   // The layers of the tower, as many as run, as those of a model whose tokens are patches and see
@@ -60,6 +69,11 @@ struct ImageConfig {
   ModelConfig tower;
   // What a layer's second product of the feed-forward part reads is multiplied with it.
   double activated_scale = 1;
+  // What attention and feed-forward part give a layer is times a number of each column.
+  bool column_scales = false;
+  // Rows of the tower beside those of the patches, which stand for no place (a class token): 0 or
+  // 1. No row of the language model comes of them.
+  int64_t class_rows = 0;
   int64_t patch_size = 0;  // p
 
   // From rows of the tower to those of the language model.
@@ -83,6 +97,15 @@ struct ImageConfig {
   // an image becomes one tile.
   int64_t tile_side = 0;
   bool cuts = true;
+  // Of kInternVl: of how many tiles an image becomes at least and at most, without the whole one.
+  int64_t tiles_low = 1;
+  int64_t tiles_high = 1;
+  // Of kLlava: into what an image may be cut, in order. The rows of the whole image stand in front;
+  // those of its tiles become lines of all of it, without what is beside the image, and behind each
+  // line stands a row that is learned. Above so many times the rows of a tile (and a fifth more)
+  // lines are fewer and shorter; 0: they never are.
+  std::vector<TileGrid> grids;
+  int64_t packed_tiles_max = 0;
   // Layers of the tower behind which an image has rows, too, besides those at its end: they are
   // added behind the first layers of the language model.
   std::vector<int64_t> deep_layers;
@@ -118,7 +141,9 @@ struct ImageConfig {
   int64_t patches_max() const;
   int64_t tile_patches_max() const { return patches_max() / tiles_max(); }
   int64_t tiles_max() const;
-  int64_t rows_max() const { return patches_max() / (merge * merge); }
+  int64_t rows_max() const;
+  // Whether rows of a tile are not yet those of an image.
+  bool packs_rows() const { return !grids.empty(); }
   bool operator==(const ImageConfig&) const = default;
 };
 
@@ -137,7 +162,9 @@ Result<std::optional<ImageConfig>> parse_image_config(const Json& config, const 
 Status find_image_tokens(ImageConfig& config, const text::Tokenizer& tokenizer);
 
 // What becomes of an image of a size: its size once it has been resized, and the rows that stand in
-// a prompt. One that is cut has those of its tiles, line by line, and last those of the whole.
+// a prompt. One that is cut has those of its tiles, line by line, and last those of the whole, or
+// these first (ImageConfig::grids). It stands in the middle of its tiles where it is smaller than
+// they are, and is cut to its middle where it is larger than the one.
 struct ImageLayout {
   int32_t width = 0;
   int32_t height = 0;
@@ -147,10 +174,23 @@ struct ImageLayout {
   int32_t tile_columns = 0;
   int32_t first_width = 0;  // to which it is resized before; 0: it is not
   int32_t first_height = 0;
+  // Where ImageConfig::packs_rows(): of the rows of all tiles, as lines, those that are kept, and
+  // into how many lines and columns these are made; 0: they stand as the tower gives them.
+  int32_t kept_top = 0;
+  int32_t kept_left = 0;
+  int32_t kept_rows = 0;
+  int32_t kept_columns = 0;
+  int32_t packed_rows = 0;
+  int32_t packed_columns = 0;
 
   int64_t tile_count() const { return int64_t{tile_rows} * tile_columns + 1; }
   int64_t tile_row_count() const { return int64_t{token_rows} * token_columns; }
-  int64_t row_count() const { return tile_count() * tile_row_count(); }
+  // As the tower gives them.
+  int64_t tower_row_count() const { return tile_count() * tile_row_count(); }
+  int64_t row_count() const {
+    if (packed_rows == 0) return tower_row_count();
+    return tile_row_count() + packed_rows * (int64_t{packed_columns} + 1);
+  }
   bool operator==(const ImageLayout&) const = default;
 };
 // REQUIRES: both sides are positive.

@@ -33,10 +33,18 @@ Result<std::array<float, 3>> get_colours(const Json& object, const char* field,
   return colours;
 }
 
-Result<ActivationKind> siglip_activation(const Json& vision, std::string_view where) {
-  Json field = {{"hidden_act", "gelu_pytorch_tanh"}};
-  if (const Json* name = find_field(vision, "hidden_act")) field["hidden_act"] = *name;
-  return parse_plain_activation(field, "hidden_act", {}, where);
+Status parse_tower_activation(const Json& vision, const char* usual, ImageConfig& out,
+                              std::string_view where) {
+  JIGE_TRY(const std::string name, get_string_or(vision, "hidden_act", usual, where));
+  if (name == "quick_gelu") {
+    out.tower.activation = ActivationKind::kSilu;
+    out.tower.mlp_gate_scale = kQuickGelu;
+    out.activated_scale = 1 / kQuickGelu;
+    return {};
+  }
+  JIGE_TRY(out.tower.activation,
+           parse_plain_activation({{"hidden_act", name}}, "hidden_act", {}, where));
+  return {};
 }
 
 }  // namespace
@@ -166,12 +174,49 @@ Status parse_tower_sizes(const Json& vision, const UsualTower& usual, ModelConfi
   return {};
 }
 
-Status parse_siglip_tower(const Json& vision, const UsualTower& usual, int64_t usual_patch,
-                          ImageConfig& out, std::string_view where) {
+Result<Json> get_vision(const Json& config, std::string_view where) {
+  const Json* found = find_field(config, "vision_config");
+  if (!found) return Json::object();
+  if (found->is_object()) return *found;
+  return fail(Code::kCorrupt, "{}: field \"vision_config\" must be an object", where);
+}
+
+Status parse_feature_layer(const Json& config, int64_t usual, ImageConfig& out,
+                           std::string_view where) {
+  constexpr const char* kField = "vision_feature_layer";
+  const Json* found = find_field(config, kField);
+  if (found && found->is_array() && found->size() != 1) {
+    return refused_value(where, kField, fmt::format("a list of {}", found->size()), "one layer");
+  }
+  Json one = {{kField, usual}};
+  if (found) one[kField] = found->is_array() ? found->front() : *found;
+  const int64_t layers = out.tower.layer_count;
+  JIGE_TRY(const int64_t layer, get_within(one, kField, usual, {-layers - 1, layers}, where));
+  out.tower.layer_count = layer < 0 ? layers + 1 + layer : layer;
+  return {};
+}
+
+Status check_merged_width(const ImageConfig& config, std::string_view where) {
+  const int64_t merge = config.merge;
+  if (merge * merge * config.tower.hidden_size <= kFfnMax) return {};
+  return fail(Code::kCorrupt, "{}: {} x {} patches of width {} are more than {} columns", where,
+              merge, merge, config.tower.hidden_size, kFfnMax);
+}
+
+Status parse_projector_activation(const Json& config, ImageConfig& out, std::string_view where) {
+  constexpr const char* kField = "projector_hidden_act";
+  Json field = {{kField, "gelu"}};
+  if (const Json* name = find_field(config, kField)) field[kField] = *name;
+  JIGE_TRY(out.projector_activation, parse_plain_activation(field, kField, {}, where));
+  return {};
+}
+
+Status parse_siglip_tower(const Json& vision, const UsualTower& usual, ImageConfig& out,
+                          std::string_view where) {
   ModelConfig& tower = out.tower;
   JIGE_DO(parse_tower_sizes(vision, usual, tower, where));
-  JIGE_TRY(tower.activation, siglip_activation(vision, where));
-  JIGE_TRY(tower.norm_eps, get_number_or(vision, "layer_norm_eps", 1e-6, where));
+  JIGE_DO(parse_tower_activation(vision, usual.activation, out, where));
+  JIGE_TRY(tower.norm_eps, get_number_or(vision, "layer_norm_eps", usual.norm_eps, where));
   if (!(tower.norm_eps > 0 && tower.norm_eps < 1)) {
     return fail(Code::kCorrupt, "{}: field \"layer_norm_eps\" is {}; it must lie in (0, 1)", where,
                 tower.norm_eps);
@@ -181,7 +226,7 @@ Status parse_siglip_tower(const Json& vision, const UsualTower& usual, int64_t u
   tower.qkv_bias = tower.output_bias = tower.mlp_bias = true;
   tower.looks_ahead = true;
   JIGE_TRY(out.patch_size,
-           get_square(vision, "patch_size", usual_patch, kImagePatchSizeMax, where));
+           get_square(vision, "patch_size", usual.patch, kImagePatchSizeMax, where));
   return {};
 }
 

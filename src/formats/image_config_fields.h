@@ -69,13 +69,33 @@ struct UsualTower {
   int64_t layers = 0;
   int64_t heads = 0;
   int64_t ffn = 0;
+  int64_t patch = 0;  // of towers as SigLIP's, these three
+  double norm_eps = 1e-6;
+  const char* activation = "gelu_pytorch_tanh";
 };
 Status parse_tower_sizes(const Json& vision, const UsualTower& usual, ModelConfig& tower,
                          std::string_view where);
 
-// A tower of SigLIP: sizes, norms and activation of its layers, and the pixels of a patch.
-Status parse_siglip_tower(const Json& vision, const UsualTower& usual, int64_t usual_patch,
-                          ImageConfig& out, std::string_view where);
+// What quick GELU, x σ(c x), multiplies with; as SiLU it is silu(c x) / c.
+inline constexpr double kQuickGelu = 1.702;
+
+// "vision_config", or an empty object. Fails with kCorrupt where it is none.
+Result<Json> get_vision(const Json& config, std::string_view where);
+
+// "vision_feature_layer": leaves out of the tower's layers those that nothing reads. Fails with
+// kUnsupported on a list of several.
+Status parse_feature_layer(const Json& config, int64_t usual, ImageConfig& out,
+                           std::string_view where);
+
+// Fails with kCorrupt where patches side by side have more columns than any row.
+Status check_merged_width(const ImageConfig& config, std::string_view where);
+
+// "projector_hidden_act".
+Status parse_projector_activation(const Json& config, ImageConfig& out, std::string_view where);
+
+// A tower as SigLIP's: sizes, norms and activation of its layers, and the pixels of a patch.
+Status parse_siglip_tower(const Json& vision, const UsualTower& usual, ImageConfig& out,
+                          std::string_view where);
 
 // By which patches turn, where its "vision_config" says it. Fails with kUnsupported where they do
 // in another way than by row and column, with kCorrupt.

@@ -31,8 +31,8 @@ bool has_gemma3(const Json& config) {
 }
 
 Status parse_siglip(const Json& vision, ImageConfig& out, std::string_view where) {
-  JIGE_DO(parse_siglip_tower(vision, {.width = 768, .layers = 12, .heads = 12, .ffn = 3072}, 16,
-                             out, where));
+  JIGE_DO(parse_siglip_tower(
+      vision, {.width = 768, .layers = 12, .heads = 12, .ffn = 3072, .patch = 16}, out, where));
   JIGE_TRY(out.width_max, get_square(vision, "image_size", 224, kImageSideMax, where));
   out.height_max = out.width_max;
   return {};

@@ -39,13 +39,6 @@ bool has_idefics3(const Json& config) {
                              [&](const char* type) { return is_of_type(config, type); });
 }
 
-Result<Json> vision_of(const Json& config, const std::string& where) {
-  const Json* found = find_field(config, "vision_config");
-  if (!found) return Json::object();
-  if (found->is_object()) return *found;
-  return fail(Code::kCorrupt, "{}: field \"vision_config\" must be an object", where);
-}
-
 // {"longest_edge": …}, which is all that these image processors go by.
 Result<int64_t> get_longest_edge(const Json& object, const char* field, int64_t usual,
                                  const std::string& where) {
@@ -110,9 +103,9 @@ Status check_tile_rows(const Json& processor, const ImageConfig& out, const std:
 Status parse_idefics3(const ImageFiles& files, ImageConfig& out) {
   const std::string& where = files.config_path;
   JIGE_TRY(const ModelConfig language, parse_model_config(files.config, where));
-  JIGE_TRY(const Json vision, vision_of(files.config, where));
-  JIGE_DO(parse_siglip_tower(vision, {.width = 1152, .layers = 12, .heads = 16, .ffn = 3072}, 32,
-                             out, where));
+  JIGE_TRY(const Json vision, get_vision(files.config, where));
+  JIGE_DO(parse_siglip_tower(
+      vision, {.width = 1152, .layers = 12, .heads = 16, .ffn = 3072, .patch = 32}, out, where));
   JIGE_TRY(const int64_t side, get_square(vision, "image_size", 224, kImageSideMax, where));
   out.positions_side = side / out.patch_size;
   if (out.positions_side < 1) {
@@ -120,10 +113,7 @@ Status parse_idefics3(const ImageFiles& files, ImageConfig& out) {
                 out.patch_size);
   }
   JIGE_TRY(out.merge, get_within(files.config, "scale_factor", 2, {1, kImageMergeMax}, where));
-  if (out.merge * out.merge * out.tower.hidden_size > kFfnMax) {
-    return fail(Code::kCorrupt, "{}: {} x {} patches of width {} are more than {} columns", where,
-                out.merge, out.merge, out.tower.hidden_size, kFfnMax);
-  }
+  JIGE_DO(check_merged_width(out, where));
   out.tower.quantised = language.quantised;
   out.text_width = language.hidden_size;
   const std::pair ids{int64_t{0}, language.vocab_size - 1};

@@ -56,25 +56,13 @@ Status parse_tower(const Json& vision, ImageConfig& out, std::string_view where)
   return {};
 }
 
-// Leaves out of the tower's layers those that nothing reads.
-Status parse_feature_layer(const Json& config, ImageConfig& out, std::string_view where) {
-  constexpr const char* kField = "vision_feature_layer";
+Status parse_features(const Json& config, ImageConfig& out, std::string_view where) {
   constexpr const char* kStrategy = "vision_feature_select_strategy";
   const bool llava = is_of_type(config, kLlavaType);
   JIGE_TRY(const std::string strategy,
            get_string_or(config, kStrategy, llava ? "default" : "full", where));
   if (llava && strategy != "full") return refused_value(where, kStrategy, strategy, "full");
-  const Json usual = llava ? -2 : -1;
-  const Json* found = find_field(config, kField);
-  if (!found) found = &usual;
-  if (found->is_array() && found->size() != 1) {
-    return refused_value(where, kField, fmt::format("a list of {}", found->size()), "one layer");
-  }
-  const Json one = {{kField, found->is_array() ? found->front() : *found}};
-  const int64_t layers = out.tower.layer_count;
-  JIGE_TRY(const int64_t layer, get_within(one, kField, -1, {-layers - 1, layers}, where));
-  out.tower.layer_count = layer < 0 ? layers + 1 + layer : layer;
-  return {};
+  return parse_feature_layer(config, llava ? -2 : -1, out, where);
 }
 
 Status parse_projector(const Json& config, ImageConfig& out, std::string_view where) {
@@ -84,17 +72,8 @@ Status parse_projector(const Json& config, ImageConfig& out, std::string_view wh
   }
   JIGE_TRY(out.projector_bias,
            get_bool_or(config, "multimodal_projector_bias", !out.merges, where));
-  Json field = {{"projector_hidden_act", "gelu"}};
-  if (const Json* name = find_field(config, "projector_hidden_act")) {
-    field["projector_hidden_act"] = *name;
-  }
-  JIGE_TRY(out.projector_activation,
-           parse_plain_activation(field, "projector_hidden_act", {}, where));
-  if (out.merge * out.merge * out.tower.hidden_size > kFfnMax) {
-    return fail(Code::kCorrupt, "{}: {} x {} patches of width {} are more than {} columns", where,
-                out.merge, out.merge, out.tower.hidden_size, kFfnMax);
-  }
-  return {};
+  JIGE_DO(parse_projector_activation(config, out, where));
+  return check_merged_width(out, where);
 }
 
 // What the processor takes for sizes of the model must be these.
@@ -121,7 +100,7 @@ Status parse_parts(const Json& config, const Json& vision, ImageConfig& out,
                    const std::string& where) {
   JIGE_TRY(const ModelConfig language, parse_model_config(config, where));
   JIGE_DO(parse_tower(vision, out, where));
-  JIGE_DO(parse_feature_layer(config, out, where));
+  JIGE_DO(parse_features(config, out, where));
   JIGE_DO(parse_projector(config, out, where));
   out.tower.quantised = language.quantised;
   out.text_width = language.hidden_size;

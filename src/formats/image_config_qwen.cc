@@ -33,8 +33,6 @@ constexpr int32_t kSidesRatioMax = 200;
 constexpr size_t kSectionsMax = 64;
 constexpr const char* kSections = "mrope_section";
 constexpr int64_t kMlpRatioMax = 64;
-// quick_gelu(x) = x σ(1.702 x) = silu(1.702 x) / 1.702
-constexpr double kQuickGelu = 1.702;
 
 // The fields of a tower under the names that most families have for them.
 Json with_usual_tower_names(const Json& vision) {
@@ -227,11 +225,7 @@ Status parse_qwen_tower(const Json& vision, ImageConfig& out, const std::string&
            get_square(vision, "patch_size", known.patch, kImagePatchSizeMax, where));
   JIGE_TRY(out.merge, get_within(vision, "spatial_merge_size", 2, {1, kImageMergeMax}, where));
   JIGE_TRY(out.frames, get_within(vision, "temporal_patch_size", 2, {1, kFramesMax}, where));
-  if (out.merge * out.merge * tower.hidden_size > kFfnMax) {
-    return fail(Code::kCorrupt, "{}: {} x {} patches of width {} are more than {} columns", where,
-                out.merge, out.merge, tower.hidden_size, kFfnMax);
-  }
-  return {};
+  return check_merged_width(out, where);
 }
 
 // What the processor takes for sizes of the model must be these.

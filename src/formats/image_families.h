@@ -15,6 +15,8 @@ namespace jige::formats {
 // Of an image as large as width_max and height_max allow.
 int64_t patches_of_sides(const ImageConfig& config);
 inline int64_t one_tile(const ImageConfig& /*config*/) { return 1; }
+// As many as patches of the largest image make.
+int64_t merged_rows(const ImageConfig& config);
 
 struct ImageFamilyRules {
   ImageFamily family;
@@ -28,6 +30,7 @@ struct ImageFamilyRules {
   std::vector<int32_t> (*tokens)(const ImageConfig& config, const ImageLayout& layout);
   int64_t (*patches_max)(const ImageConfig& config) = patches_of_sides;
   int64_t (*tiles_max)(const ImageConfig& config) = one_tile;
+  int64_t (*rows_max)(const ImageConfig& config) = merged_rows;
 };
 
 extern const ImageFamilyRules kPixtralImages;   // image_config_pixtral.cc
@@ -36,6 +39,8 @@ extern const ImageFamilyRules kQwen2Images;     // image_config_qwen.cc
 extern const ImageFamilyRules kQwen25Images;    // the same
 extern const ImageFamilyRules kQwen3Images;     // the same
 extern const ImageFamilyRules kIdefics3Images;  // image_config_idefics3.cc
+extern const ImageFamilyRules kInternVlImages;  // image_config_internvl.cc
+extern const ImageFamilyRules kLlavaImages;     // image_config_llava.cc
 
 // The id of a token by its name. Fails with kCorrupt where the tokenizer has none.
 Result<int32_t> find_image_token(const text::Tokenizer& tokenizer, const std::string& name);

@@ -6,13 +6,32 @@
 namespace jige::formats {
 namespace {
 
-// Of square images of whole tiles: others have fewer pixels.
+// Of grids of tiles, or of square images of whole tiles: others have fewer pixels.
 Status limit_tiles(ImageConfig& config, int64_t pixels_max) {
   const int64_t tile = config.tile_side;
   if (pixels_max < tile * tile) {
     return fail(Code::kInvalidArgument,
                 "images of up to {} pixels: a tile of this model is {} x {} of them; allow more",
                 pixels_max, tile, tile);
+  }
+  if (config.family == ImageFamily::kInternVl) {
+    config.tiles_high = std::min(config.tiles_high, pixels_max / (tile * tile));
+    config.tiles_low = std::min(config.tiles_low, config.tiles_high);
+    return {};
+  }
+  if (config.family == ImageFamily::kLlava) {
+    const auto fits = [&](const TileGrid& grid) {
+      return grid.rows * grid.columns * tile * tile <= pixels_max;
+    };
+    if (std::ranges::none_of(config.grids, fits)) {
+      return fail(
+          Code::kInvalidArgument,
+          "images of up to {} pixels: the smallest grid of tiles of this model has more, of "
+          "{} x {} pixels each; allow more",
+          pixels_max, tile, tile);
+    }
+    std::erase_if(config.grids, [&](const TileGrid& grid) { return !fits(grid); });
+    return {};
   }
   int64_t tiles = 1;  // of a side
   while ((tiles + 1) * (tiles + 1) * tile * tile <= pixels_max) ++tiles;

@@ -13,8 +13,8 @@ namespace jige::formats {
 namespace {
 
 constexpr std::string_view kReadsImages[] = {
-    "vision_tower.", "multi_modal_projector.", "visual.",       "embed_vision.",
-    "audio_tower.",  "embed_audio.",           "vision_model.", "connector."};
+    "vision_tower.", "multi_modal_projector.", "visual.",    "embed_vision.", "audio_tower.",
+    "embed_audio.",  "vision_model.",          "connector.", "image_newline"};
 constexpr std::string_view kWhole = "model.";
 
 // Beginnings of names of the language model alone, and what stands there beside images.
@@ -57,9 +57,14 @@ Result<bool> has_images(const std::string& folder) {
   return is_image_model(config);
 }
 
-std::string_view beginning_beside_images(Family family) {
-  if (family == Family::kLlama4) return "language_model.model.";
-  return family == Family::kLlama ? "model.text_model." : "model.language_model.";
+Result<std::string> beginning_beside_images(const std::string& folder) {
+  JIGE_TRY(const bool with_images, has_images(folder));
+  if (!with_images) return std::string();
+  JIGE_TRY(const Json config, load_json_object(folder + "/config.json"));
+  JIGE_TRY(const std::string type, get_string(config, "model_type", folder));
+  if (type == "llama4") return std::string("language_model.model.");
+  const bool of_text = type == "idefics3" || type == "smolvlm";
+  return std::string(of_text ? "model.text_model." : "model.language_model.");
 }
 
 }  // namespace jige::formats

@@ -28,8 +28,9 @@ std::string name_without_images(std::string_view tensor);
 // not. Fails as load_json_object does.
 Result<bool> has_images(const std::string& folder);
 
-// What a module's name begins with, in place of "model.", in the class of transformers that reads
-// images beside a language model of this family: "model.language_model.".
-std::string_view beginning_beside_images(Family family);
+// What a module's name begins with, in place of "model.", in the class of transformers that a
+// folder's model with images is of: "model.language_model."; empty where it reads text alone. Fails
+// as has_images.
+Result<std::string> beginning_beside_images(const std::string& folder);
 
 }  // namespace jige::formats

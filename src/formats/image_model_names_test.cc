@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include "formats/test_support.h"
+
 namespace jige::formats {
 namespace {
 
@@ -10,7 +12,7 @@ TEST(ImageModelNames, TellWhatReadsImages) {
        {"vision_tower.encoder.layers.0.mlp.fc1.weight", "visual.merger.norm.bias",
         "model.visual.pos_embed.weight", "multi_modal_projector.norm.weight",
         "model.vision_tower.ln_pre.weight", "model.vision_model.post_layernorm.bias",
-        "model.connector.modality_projection.proj.weight"}) {
+        "model.connector.modality_projection.proj.weight", "image_newline"}) {
     EXPECT_TRUE(reads_images(name)) << name;
   }
   for (const char* name : {"model.norm.weight", "language_model.lm_head.weight", "visualise.weight",
@@ -41,9 +43,21 @@ TEST(ImageModelNames, FoldersWithImagesAreKnownByTheirConfiguration) {
   EXPECT_TRUE(*has_images(models + "qwen2_5_images"));
   EXPECT_FALSE(*has_images(models + "gemma3"));
   EXPECT_FALSE(*has_images("not/there"));
-  EXPECT_EQ(beginning_beside_images(Family::kGemma3), "model.language_model.");
-  EXPECT_EQ(beginning_beside_images(Family::kLlama4), "language_model.model.");
-  EXPECT_EQ(beginning_beside_images(Family::kLlama), "model.text_model.");
+}
+
+TEST(ImageModelNames, BeginAsTheClassOfTheFolderHasThem) {
+  const std::string fixtures = std::string(JIGE_SOURCE_DIR) + "/tests/fixtures/";
+  const auto beginning = [&](const std::string& folder) {
+    return *beginning_beside_images(fixtures + folder);
+  };
+  EXPECT_EQ(beginning("model/gemma3_images"), "model.language_model.");
+  EXPECT_EQ(beginning("model/llama4"), "");
+  EXPECT_EQ(beginning("image_towers/smolvlm"), "model.text_model.");
+  EXPECT_EQ(beginning("image_towers/llava"), "model.language_model.");
+  EXPECT_EQ(beginning("model/gemma3"), "");
+  const ScratchFolder folder;
+  write_or_fail(folder.path() + "/config.json", R"({"model_type": "llama4"})");
+  EXPECT_EQ(*beginning_beside_images(folder.path()), "language_model.model.");
 }
 
 }  // namespace

@@ -27,9 +27,23 @@ constexpr ImageModel kImageModels[] = {
     {"qwen3_5_moe", Family::kQwen35Moe},  {"gemma4", Family::kGemma4},
     {"gemma4_unified", Family::kGemma4},  {"gemma3n", Family::kGemma3n},
     {"llama4", Family::kLlama4},          {"exaone4_5", Family::kExaone4},
-    {"idefics3", Family::kLlama},         {"smolvlm", Family::kLlama}};
+    {"idefics3", Family::kLlama},         {"smolvlm", Family::kLlama},
+    {"internvl", Family::kQwen2},         {"llava_next", Family::kMistral},
+    {"llava_onevision", Family::kQwen2}};
 
-constexpr std::string_view kLlava = "llava";  // which may have language models of other families
+// Language models of other families that they may have.
+constexpr std::pair<std::string_view, Family> kOtherLanguages[] = {
+    {"mistral3", Family::kMinistral3}, {"mistral3", Family::kMistral4},
+    {"llava", Family::kMinistral3},    {"llava", Family::kMistral4},
+    {"llava", Family::kLlama},         {"llava_next", Family::kLlama},
+    {"llava_next", Family::kQwen2},    {"internvl", Family::kQwen3},
+    {"internvl", Family::kQwen3Moe},   {"internvl", Family::kGptOss},
+    {"internvl", Family::kLlama}};
+
+// Which have a Llama where they do not say what they have.
+constexpr std::string_view kLlava = "llava";
+constexpr std::string_view kLlavaNext = "llava_next";
+constexpr std::string_view kQwenBeginning = "qwen";
 
 const ImageModel* find_image_model(const Json& config) {
   const auto type = config.find("model_type");
@@ -96,7 +110,18 @@ void add_qwen_fields(Json& text, Family family) {
   add_fields(text, {{"num_key_value_heads", 8}, {"rms_norm_eps", 1e-5}, {"max_window_layers", 80}});
 }
 
-// Folders of Idefics3 say of their Llama what is not the first one's, as transformers has it.
+// Folders of LLaVA and Pixtral say of their Mistral what is not the first one's.
+void add_mistral_fields(Json& text) {
+  add_fields(text, {{"vocab_size", 32000},
+                    {"hidden_size", 4096},
+                    {"intermediate_size", 14336},
+                    {"num_hidden_layers", 32},
+                    {"num_attention_heads", 32},
+                    {"num_key_value_heads", 8},
+                    {"max_position_embeddings", 131072}});
+}
+
+// And those of Idefics3 and of LLaVA of their Llama, as transformers has it.
 void add_llama_fields(Json& text) {
   add_fields(text, {{"vocab_size", 32000},
                     {"hidden_size", 4096},
@@ -130,13 +155,12 @@ Result<Json> text_part(const Json& config, std::string_view where) {
   Json text = found ? *found : config;
   const std::string own = std::string(known->model_type) + "_text";
   const std::string_view usual = family_info(known->family).model_type;
-  const bool llava = known->model_type == kLlava;
+  const bool llava = known->model_type == kLlava || known->model_type == kLlavaNext;
   JIGE_TRY(const std::string inner,
            get_string_or(text, "model_type", llava ? "llama" : usual, where));
   Family language = known->family;
-  for (const Family newer : {Family::kMinistral3, Family::kMistral4}) {
-    if (known->family == Family::kMistral && inner == family_info(newer).model_type)
-      language = newer;
+  for (const auto& [model_type, other] : kOtherLanguages) {
+    if (model_type == known->model_type && inner == family_info(other).model_type) language = other;
   }
   const FamilyInfo& family = family_info(language);
   if (inner != family.model_type && inner != own && inner != known->model_type) {
@@ -152,13 +176,14 @@ Result<Json> text_part(const Json& config, std::string_view where) {
     if (at != config.end() && !find_field(text, field)) text[field] = *at;
   }
   if (known->family == Family::kGemma3) add_gemma3_sizes(text);
-  if (known->family == Family::kLlama) add_llama_fields(text);
+  if (language == Family::kLlama) add_llama_fields(text);
   if (known->family == Family::kGemma4) {
     add_gemma4_fields(text, known->model_type == "gemma4_unified");
   }
-  if (llava) add_fields(text, {{"num_attention_heads", 32}});  // which Pixtral leaves out
-  if (known->family == Family::kQwen2 || known->family == Family::kQwen3 ||
-      known->family == Family::kQwen3Moe) {
+  if (llava && language == Family::kMistral) add_mistral_fields(text);
+  if (known->model_type.starts_with(kQwenBeginning) &&
+      (known->family == Family::kQwen2 || known->family == Family::kQwen3 ||
+       known->family == Family::kQwen3Moe)) {
     add_qwen_fields(text, known->family);
   }
   drop_image_positions(text);

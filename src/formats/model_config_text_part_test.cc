@@ -127,8 +127,24 @@ TEST(ModelConfigTextPart, OfLlavaIsAMistralWhereItSaysSo) {
   EXPECT_EQ(parameter_count(pixtral), 12247782400);
   json["text_config"]["model_type"] = "qwen2";
   EXPECT_FAILS_WITH(parse_model_config(json, "config.json"), Code::kUnsupported, "\"qwen2\"");
-  json["text_config"].erase("model_type");  // which says that it is a Llama
-  EXPECT_FAILS_WITH(parse_model_config(json, "config.json"), Code::kUnsupported, "\"llama\"");
+}
+
+// As LLaVA 1.5 has it: of its Llama what is not the first one's.
+TEST(ModelConfigTextPart, OfLlavaIsALlamaWhereItSaysNothing) {
+  Json json = {
+      {"model_type", "llava"},
+      {"text_config",
+       {{"max_position_embeddings", 4096}, {"rms_norm_eps", 1e-05}, {"vocab_size", 32064}}},
+      {"vision_config", {{"model_type", "clip_vision_model"}}}};
+  const ModelConfig vicuna = config_of_text(json);
+  EXPECT_EQ(vicuna.family, Family::kLlama);
+  EXPECT_EQ(parameter_count(vicuna), 6738939904);
+  json["model_type"] = "llava_next";
+  EXPECT_EQ(config_of_text(json), vicuna);
+  json["text_config"]["model_type"] = "mistral";
+  EXPECT_EQ(config_of_text(json).kv_head_count, 8);
+  json["model_type"] = "llava_onevision";
+  EXPECT_FAILS_WITH(parse_model_config(json, "config.json"), Code::kUnsupported, "\"mistral\"");
 }
 
 TEST(ModelConfigTextPart, OfIdefics3IsALlamaWhoseUsualSizesAreLeftOut) {

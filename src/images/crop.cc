@@ -22,4 +22,18 @@ Image crop_image(const Image& image, const CropRect& rect) {
   return part;
 }
 
+Image pad_image(const Image& image, int32_t width, int32_t height) {
+  JIGE_CHECK(image.width <= width && image.height <= height, "{} x {} pixels in {} x {}",
+             image.width, image.height, width, height);
+  if (image.width == width && image.height == height) return image;
+  Image padded = make_image(width, height);
+  const auto top = static_cast<size_t>((height - image.height) / 2);
+  const auto left = static_cast<size_t>((width - image.width) / 2);
+  for (size_t y = 0; y < static_cast<size_t>(image.height); ++y) {
+    std::memcpy(padded.rgb.data() + (top + y) * padded.row_bytes() + 3 * left,
+                image.rgb.data() + y * image.row_bytes(), image.row_bytes());
+  }
+  return padded;
+}
+
 }  // namespace jige::images

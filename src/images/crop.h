@@ -1,4 +1,4 @@
-// A part of an image.
+// A part of an image, and an image with black around it.
 //
 // Threads: pure functions.
 #pragma once
@@ -18,5 +18,9 @@ struct CropRect {
 
 // REQUIRES: at least one pixel, all inside the image.
 Image crop_image(const Image& image, const CropRect& rect);
+
+// Of this size, the image in its middle: where pixels beside it are odd, one more is right of it
+// and below it. REQUIRES: it is no larger.
+Image pad_image(const Image& image, int32_t width, int32_t height);
 
 }  // namespace jige::images

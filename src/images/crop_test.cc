@@ -21,5 +21,18 @@ TEST(CropImage, HasThePixelsOfItsPart) {
             (std::vector<uint8_t>{57, 58, 59}));
 }
 
+TEST(PadImage, HasTheImageInItsMiddle) {
+  Image image = make_image(3, 1);
+  for (size_t i = 0; i < image.rgb.size(); ++i) image.rgb[i] = static_cast<uint8_t>(i + 1);
+  const Image padded = pad_image(image, 6, 4);
+  ASSERT_EQ(padded.rgb.size(), 6u * 4 * 3);
+  // Two of three lines and columns beside it are behind it.
+  EXPECT_EQ(crop_image(padded, {.left = 1, .top = 1, .width = 3, .height = 1}).rgb, image.rgb);
+  size_t black = 0;
+  for (const uint8_t byte : padded.rgb) black += byte == 0 ? 1 : 0;
+  EXPECT_EQ(black, padded.rgb.size() - image.rgb.size());
+  EXPECT_EQ(pad_image(image, 3, 1).rgb, image.rgb);
+}
+
 }  // namespace
 }  // namespace jige::images

@@ -2,8 +2,10 @@
 
 #include <cmath>
 
+#include "model/image_parts_class.h"
 #include "model/image_parts_gemma3.h"
 #include "model/image_parts_idefics3.h"
+#include "model/image_parts_internvl.h"
 #include "model/image_parts_pixtral.h"
 #include "model/image_parts_qwen.h"
 #include "model/image_parts_siglip.h"
@@ -34,6 +36,11 @@ std::unique_ptr<const ImagePart> make_image_entry(const formats::ImageConfig& co
       return std::make_unique<SiglipEntry>(config, kGemma3Tower);
     case formats::ImageFamily::kIdefics3:
       return std::make_unique<SiglipEntry>(config, kIdefics3Tower);
+    case formats::ImageFamily::kInternVl:
+      return std::make_unique<ClassEntry>(config);
+    case formats::ImageFamily::kLlava:
+      if (config.class_rows > 0) return std::make_unique<ClassEntry>(config);
+      return std::make_unique<SiglipEntry>(config, kGemma3Tower);
     case formats::ImageFamily::kQwen2:
     case formats::ImageFamily::kQwen25:
     case formats::ImageFamily::kQwen3:
@@ -50,10 +57,13 @@ std::unique_ptr<const ImagePart> make_image_projector(const formats::ImageConfig
       return std::make_unique<Gemma3Projector>(config);
     case formats::ImageFamily::kIdefics3:
       return std::make_unique<Idefics3Projector>(config);
+    case formats::ImageFamily::kInternVl:
+      return std::make_unique<InternVlProjector>(config);
     case formats::ImageFamily::kQwen2:
     case formats::ImageFamily::kQwen25:
     case formats::ImageFamily::kQwen3:
       return std::make_unique<QwenMerger>(config);
+    case formats::ImageFamily::kLlava:
     case formats::ImageFamily::kPixtral:
       break;
   }
@@ -77,7 +87,10 @@ std::vector<double> image_frequencies(const formats::ImageConfig& config) {
 LayerNames image_layer_names(const formats::ImageConfig& config, int64_t index) {
   switch (config.family) {
     case formats::ImageFamily::kGemma3:
+    case formats::ImageFamily::kLlava:
       return siglip_layer_names(kGemma3Tower, index);
+    case formats::ImageFamily::kInternVl:
+      return internvl_layer_names(index);
     case formats::ImageFamily::kIdefics3:
       return siglip_layer_names(kIdefics3Tower, index);
     case formats::ImageFamily::kQwen2:

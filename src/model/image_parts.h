@@ -4,7 +4,8 @@
 //
 // Shapes: T patches, K numbers of one, D width of the tower, m² patches that become one row, R =
 // T/m² rows, W width of the language model.
-//   entry      dst [T, D] f32 of src [T, K] f32, row by row of the image
+//   entry      dst [T, D] f32 of src [T, K] f32, row by row of the image; in some families one row
+//              more behind them (ImageConfig::class_rows)
 //   projector  dst [R, W] f32 of src [T, D] f32, whose m² patches of a row stand one behind the
 //              other
 // For inference alone. As blocks (block.h) they own neither memory nor parameters. Threads: const;
@@ -56,6 +57,7 @@ class ImagePart {
 
 // The first parameter of an entry is the matrix [D, K] that patches are multiplied with.
 std::unique_ptr<const ImagePart> make_image_entry(const formats::ImageConfig& config);
+// Where rows are packed (ImageConfig::packs_rows) its last parameter is the row behind a line, [W].
 std::unique_ptr<const ImagePart> make_image_projector(const formats::ImageConfig& config);
 // By the first half of a head's pairs patches turn by their row, by the others by their column: so
 // much each for one.

@@ -74,6 +74,9 @@ PixtralProjector::PixtralProjector(const formats::ImageConfig& config)
   };
   first_ = linear("linear_1", width_);
   second_ = linear("linear_2", config.text_width);
+  if (config.packs_rows()) {
+    params_.push_back({.name = "model.image_newline", .shape = Shape{config.text_width}});
+  }
   packed_ = PackedSizes(merge_ ? &*merge_ : nullptr, &first_, &second_);
 }
 

@@ -1,4 +1,4 @@
-// The ends of a tower of Pixtral (image_parts.h).
+// The ends of a tower of Pixtral (image_parts.h); its projector is that of LLaVA, too.
 //
 //   PixtralEntry      dst [T, D] = norm(src Wpᵀ)
 //   PixtralProjector  n = norm(src)                         [T, D]

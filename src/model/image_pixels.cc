@@ -30,29 +30,47 @@ Result<ImagePixels> ImagePixels::resize(const formats::ImageConfig& config,
     return images::resize_image(from, width, height, filter_of(config.resampling), go_on);
   };
   ImagePixels pixels(config, layout);
-  if (layout.first_width == 0) {
+  const images::Image* source = &image;
+  if (layout.first_width > 0) {
+    JIGE_TRY(const images::Image first, resized(image, layout.first_width, layout.first_height));
+    JIGE_TRY(pixels.image_, resized(first, layout.width, layout.height));
+    source = &pixels.image_;
+  } else {
     JIGE_TRY(pixels.image_, resized(image, layout.width, layout.height));
+  }
+  if (config.tile_side == 0) return pixels;
+  const auto side = static_cast<int32_t>(config.tile_side);
+  if (layout.tile_rows > 0) {
+    JIGE_TRY(pixels.whole_, resized(*source, side, side));
+    pixels.image_ =
+        images::pad_image(pixels.image_, layout.tile_columns * side, layout.tile_rows * side);
     return pixels;
   }
-  JIGE_TRY(const images::Image first, resized(image, layout.first_width, layout.first_height));
-  JIGE_TRY(pixels.image_, resized(first, layout.width, layout.height));
+  // One tile is the whole image, or its middle.
+  if (layout.first_width > 0) {
+    JIGE_TRY(pixels.whole_, resized(pixels.image_, side, side));
+    return pixels;
+  }
+  pixels.whole_ = images::crop_image(pixels.image_, {.left = (layout.width - side) / 2,
+                                                     .top = (layout.height - side) / 2,
+                                                     .width = side,
+                                                     .height = side});
   return pixels;
 }
 
-Result<std::vector<float>> ImagePixels::patches(int64_t tile, const GoOn& go_on) const {
+std::vector<float> ImagePixels::patches(int64_t tile) const {
   const auto patch = static_cast<int32_t>(config_->patch_size);
   const images::PixelScale scale{
       .mean = config_->mean, .std = config_->deviation, .factor = config_->factor};
   if (config_->tile_side == 0) return images::patch_rows(image_, patch, scale);
   const auto side = static_cast<int32_t>(config_->tile_side);
   const int32_t kept = side / patch * patch;
-  if (tile + 1 == layout_.tile_count()) {
-    JIGE_TRY(const images::Image whole,
-             images::resize_image(image_, side, side, filter_of(config_->resampling), go_on));
-    return images::patch_rows(images::crop_image(whole, {.width = kept, .height = kept}), patch,
+  const bool whole_first = config_->packs_rows();
+  if (tile == (whole_first ? 0 : layout_.tile_count() - 1)) {
+    return images::patch_rows(images::crop_image(whole_, {.width = kept, .height = kept}), patch,
                               scale);
   }
-  const auto at = static_cast<int32_t>(tile);
+  const auto at = static_cast<int32_t>(tile - (whole_first ? 1 : 0));
   const images::CropRect rect{.left = at % layout_.tile_columns * side,
                               .top = at / layout_.tile_columns * side,
                               .width = kept,

@@ -1,5 +1,6 @@
 // ImagePixels: an image as a tower takes it: resized as its layout says, and cut into the tiles
-// that pass the tower one after the other, the last of which is the whole image, smaller.
+// that pass the tower one after the other, the last or the first of which is the whole image,
+// smaller.
 //
 // Threads: const.
 #pragma once
@@ -23,8 +24,8 @@ class ImagePixels {
                                     const GoOn& go_on);
 
   // The patches of a tile, [patches, 3 p²] as images::patch_rows gives them; pixels behind the last
-  // whole patch of a line or a column are left out. Fails with what `go_on` gives.
-  Result<std::vector<float>> patches(int64_t tile, const GoOn& go_on) const;
+  // whole patch of a line or a column are left out.
+  std::vector<float> patches(int64_t tile) const;
 
  private:
   ImagePixels(const formats::ImageConfig& config, const formats::ImageLayout& layout)
@@ -32,7 +33,8 @@ class ImagePixels {
 
   const formats::ImageConfig* config_;
   formats::ImageLayout layout_;
-  images::Image image_;
+  images::Image image_;  // where it is cut, as large as its tiles
+  images::Image whole_;  // of one tile
 };
 
 }  // namespace jige::model

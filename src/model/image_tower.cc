@@ -7,6 +7,7 @@
 
 #include "base/bytes.h"
 #include "base/check.h"
+#include "model/image_packing.h"
 #include "model/image_pixels.h"
 #include "model/param_loader.h"
 #include "ops/attention.h"
@@ -44,6 +45,11 @@ int64_t patches_at_a_time(const formats::ImageConfig& config, int64_t rows_max) 
 // Patches of an image aside, beside the largest of so many.
 int64_t aside_patches(int64_t patches_max) { return patches_max / 8; }
 
+// Of the streams: those of the largest image and of one aside.
+int64_t rows_of_streams(const formats::ImageConfig& config, int64_t patches_max) {
+  return patches_max + aside_patches(patches_max) + 2 * config.class_rows;
+}
+
 // Rows while an image is encoded in them.
 class RowsInUse {
  public:
@@ -78,6 +84,7 @@ ImageParts::ImageParts(const formats::ImageConfig& config)
         config.tower, LayerOptions{.index = i,
                                    .names = image_layer_names(config, i),
                                    .activated_scale = config.activated_scale,
+                                   .column_scales = config.column_scales,
                                    .lora = {}}));
   }
 }
@@ -122,7 +129,8 @@ int64_t ImageParts::workspace_bytes(int64_t patch_count, DType compute) const {
   int64_t bytes = std::max(entry_->workspace_bytes(patch_count, compute),
                            projector_->workspace_bytes(patch_count, compute));
   for (const auto& layer : layers_) {
-    bytes = std::max(bytes, layer->workspace_bytes(patch_count, compute, PackFor::kInference));
+    bytes = std::max(bytes, layer->workspace_bytes(patch_count + config_.class_rows, compute,
+                                                   PackFor::kInference));
   }
   return bytes;
 }
@@ -158,7 +166,7 @@ ImageTowerMemory image_tower_memory(const ImageParts& parts, DType compute, int6
     memory.weights_bytes +=
         bytes_of(norms_bytes(parts.params(part))) + bytes_of(parts.packed_bytes(part, compute));
   }
-  const int64_t rows = patches + aside_patches(patches);
+  const int64_t rows = rows_of_streams(parts.config(), patches);
   memory.encoding_bytes = 2 * arena_bytes(DType::kF32, Shape{rows, tower.hidden_size}) +
                           bytes_of(parts.workspace_bytes(patches, compute)) +
                           arena_bytes(DType::kF32, Shape{rows, angle_columns(tower)}) +
@@ -214,6 +222,8 @@ int64_t ImageTower::patches_max() const { return patches_at_a_time(config(), row
 
 int64_t ImageTower::aside_patches_max() const { return aside_patches(patches_max()); }
 
+int64_t ImageTower::stream_rows() const { return rows_of_streams(config(), patches_max()); }
+
 Status ImageTower::allocate() {
   const formats::ModelConfig& tower = config().tower;
   const int64_t rows = stream_rows();
@@ -263,7 +273,7 @@ Result<std::vector<float>> ImageTower::encode(const images::Image& image, const 
   const formats::ImageLayout layout = formats::image_layout(config(), image.width, image.height);
   JIGE_TRY(const ImagePixels pixels, ImagePixels::resize(config(), layout, image, go_on));
   return encode_tiles(
-      layout, [&](int64_t tile) { return pixels.patches(tile, go_on); }, go_on);
+      layout, [&](int64_t tile) { return pixels.patches(tile); }, go_on);
 }
 
 Result<std::vector<float>> ImageTower::encode_patches(std::span<const float> patches,
@@ -286,7 +296,8 @@ Result<std::vector<float>> ImageTower::encode_patches(std::span<const float> pat
 
 Status ImageTower::check_layout(const formats::ImageLayout& layout) const {
   const int64_t merged = config().merge * config().merge;
-  const int64_t tile_max = std::min(patches_max(), stream_rows() - rows_in_use_) / merged;
+  const int64_t room = stream_rows() - rows_in_use_ - config().class_rows;
+  const int64_t tile_max = std::min(patches_max(), room) / merged;
   if (layout.token_rows >= 1 && layout.token_columns >= 1 && layout.row_count() <= rows_max_ &&
       layout.tile_row_count() <= tile_max) {
     return {};
@@ -342,11 +353,12 @@ Status ImageTower::run_layers(TensorView src, const Reading& reading) {
 }
 
 void ImageTower::project(const TensorView& src, size_t level, const Reading& reading) {
-  const TensorView ordered = other_stream(src, reading.begin);
+  const auto patch_count = std::ssize(reading.order.merged);
+  const TensorView ordered = other_stream(src, reading.begin).row_range(0, patch_count);
   ops::select_rows(*stream_, ordered, src, reading.order.merged);
   ImageTask task = reading.task;
   task.level = level;
-  const int64_t row_count = src.rows() / (config().merge * config().merge);
+  const int64_t row_count = patch_count / (config().merge * config().merge);
   const int64_t first = static_cast<int64_t>(level) * reading.row_count + reading.first_row;
   float* const to = reading.rows.data() + first * width();
   parts_->projector().forward(task, weights_.back(), ordered,
@@ -365,9 +377,11 @@ Result<std::vector<float>> ImageTower::encode_tiles(const formats::ImageLayout& 
   JIGE_DO(may_go_on(go_on));
   JIGE_DO(check_layout(layout));
   const ImageOrder order = image_order(config(), layout);
-  std::vector<float> rows(static_cast<size_t>(config().levels() * layout.row_count() * width()));
+  const int64_t row_count = layout.tower_row_count();
+  std::vector<float> rows(static_cast<size_t>(config().levels() * row_count * width()));
   const int64_t begin = rows_in_use_;
-  const RowsInUse in_use(rows_in_use_, layout.tile_row_count() * config().merge * config().merge);
+  const RowsInUse in_use(rows_in_use_, layout.tile_row_count() * config().merge * config().merge +
+                                           config().class_rows);
   for (int64_t tile = 0; tile < layout.tile_count(); ++tile) {
     JIGE_TRY(const std::vector<float> numbers, patches(tile));
     const ImageTask task{.stream = *stream_,
@@ -379,18 +393,21 @@ Result<std::vector<float>> ImageTower::encode_tiles(const formats::ImageLayout& 
                                   .task = task,
                                   .rows = rows,
                                   .first_row = tile * layout.tile_row_count(),
-                                  .row_count = layout.row_count(),
+                                  .row_count = row_count,
                                   .go_on = go_on}));
   }
-  return rows;
+  if (layout.packed_rows == 0) return rows;
+  const TensorView line_end = weights_.back().params.back().value;
+  return pack_image_rows(layout, rows, std::span(line_end.as<float>(), line_end.count()));
 }
 
 Status ImageTower::encode_tile(const std::vector<float>& patches, const Reading& reading) {
   const auto patch_count = std::ssize(reading.order.merged);
+  const int64_t end = reading.begin + patch_count + config().class_rows;
   put_angles(reading.begin, reading.task.patch_columns, reading.order);
   const TensorView src = TensorView::of(const_cast<float*>(patches.data()), DType::kF32,
                                         Shape{patch_count, std::ssize(patches) / patch_count});
-  TensorView first = streams_[0].view().row_range(reading.begin, reading.begin + patch_count);
+  TensorView first = streams_[0].view().row_range(reading.begin, end);
   parts_->entry().forward(reading.task, weights_.front(), src, first);
   if (!reading.order.patches.empty()) {
     const TensorView ordered = other_stream(first, reading.begin);

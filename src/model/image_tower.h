@@ -8,12 +8,12 @@
 // An image is resized (formats::image_layout), its patches pass the tower's layers (image_parts.h
 // and transformer_layer.h), and patches side by side become one row. Rows are those of
 // formats::image_tokens, in their order; where they come between tokens nobody here knows. An image
-// that is cut into tiles passes as so many images, one after the other.
-// While it asks whether to go on, one small image may be read aside: large ones take so long that
-// small ones should not wait for them.
-// Memory is fixed at load, for the largest image or tile that there may be (image_tower_memory
-// gives its size beforehand), but for the pixels and the rows that are returned. The bits of rows
-// depend on neither threads nor images before. On CPUs. Threads: one at a time.
+// that is cut into tiles passes as so many images, one after the other; some families put their
+// rows together again (image_packing.h). While it asks whether to go on, one small image may be
+// read aside: large ones take so long that small ones should not wait for them. Memory is fixed at
+// load, for the largest image or tile that there may be (image_tower_memory gives its size
+// beforehand), but for the pixels and the rows that are returned. The bits of rows depend on
+// neither threads nor images before. On CPUs. Threads: one at a time.
 #pragma once
 
 #include <cstdint>
@@ -128,7 +128,7 @@ class ImageTower {
   // That are read at a time.
   int64_t patches_max() const;
   // Of the largest image and one aside.
-  int64_t stream_rows() const { return patches_max() + aside_patches_max(); }
+  int64_t stream_rows() const;
   Status load_weights(const formats::TensorFolder& files);
   Status check_layout(const formats::ImageLayout& layout) const;
   // The patches of a tile, [patches, 3 p²].
@@ -149,7 +149,8 @@ class ImageTower {
     const GoOn& go_on;
   };
   Status encode_tile(const std::vector<float>& patches, const Reading& reading);
-  // The layers and the projector, for patches that stand in one of the streams.
+  // The layers and the projector, for patches that stand in one of the streams, and a class token
+  // behind them.
   Status run_layers(TensorView src, const Reading& reading);
   // Makes the rows of a level of patches that stand in one of the streams; the other one changes.
   void project(const TensorView& src, size_t level, const Reading& reading);

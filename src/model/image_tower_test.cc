@@ -24,10 +24,11 @@ namespace {
 
 using testing::value_of;
 
-constexpr const char* kTowers[] = {"mistral3",    "mistral3_silu", "pixtral",      "gemma3",
-                                   "gemma3_wide", "qwen2_vl",      "qwen2_5_vl",   "qwen2_5_vl_new",
-                                   "qwen3_vl",    "qwen3_5",       "qwen3_vl_moe", "qwen3_5_moe",
-                                   "idefics3",    "smolvlm"};
+constexpr const char* kTowers[] = {
+    "mistral3",     "mistral3_silu", "pixtral",        "gemma3",       "gemma3_wide",
+    "qwen2_vl",     "qwen2_5_vl",    "qwen2_5_vl_new", "qwen3_vl",     "qwen3_5",
+    "qwen3_vl_moe", "qwen3_5_moe",   "idefics3",       "smolvlm",      "internvl",
+    "internvl_rms", "llava",         "llava_next",     "llava_siglip", "llava_onevision"};
 constexpr int kPictures = 6;
 
 std::string tower_folder(const std::string& name) {
@@ -237,14 +238,20 @@ TEST(ImageTower, TakesExactlyThePlannedMemory) {
       const formats::ImageConfig& config = held.tower->config();
       const int64_t numbers = config.patches_max() * 3 * config.patch_size * config.patch_size;
       const std::vector<float> patches(static_cast<size_t>(numbers), 0.5f);
-      const int64_t tile_rows = config.rows_max() / config.tiles_max();
+      const int64_t tile_rows = config.tile_patches_max() / (config.merge * config.merge);
+      const int packed = config.packs_rows() ? 1 : 0;
       const formats::ImageLayout layout{
           .token_rows = 1,
           .token_columns = static_cast<int32_t>(tile_rows),
           .tile_rows = 1,
-          .tile_columns = static_cast<int32_t>(config.tiles_max() - 1)};
+          .tile_columns = static_cast<int32_t>(config.tiles_max() - 1),
+          .kept_rows = packed,
+          .kept_columns = packed,
+          .packed_rows = packed,
+          .packed_columns = packed};
       EXPECT_EQ(std::ssize(value_of(held.tower->encode_patches(patches, layout))),
-                config.levels() * config.rows_max() * held.tower->width());
+                config.levels() * layout.row_count() * held.tower->width());
+      EXPECT_LE(layout.row_count(), config.rows_max());
       EXPECT_EQ(held.tower->peak_bytes(), cap);
       CpuDevice device;
       const auto refused = ImageTower::load(folder, config, device,

@@ -20,6 +20,9 @@ struct LayerOptions {
   LayerNames names;
   bool transposed = false;     // files hold matrices as [in, out]
   double activated_scale = 1;  // what the feed-forward's second product reads is multiplied with it
+  // In place of norms behind the parts, numbers of each column that these are multiplied with; for
+  // inference alone.
+  bool column_scales = false;
   std::optional<formats::LoraConfig> lora;
   DeviceKind device = DeviceKind::kCpu;
 };

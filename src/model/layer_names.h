@@ -36,7 +36,7 @@ struct LayerNames {
   Mamba2Names mamba2;
   std::string attention_output;
   std::string recurrent_output;  // of what stands beside attention
-  std::string norm1_after;
+  std::string norm1_after;       // of numbers of each column a whole name
   std::string norm2;
   std::vector<std::string> ffn_input;  // gate and up, or one
   bool gate_last = false;              // which has the gate behind what it gates

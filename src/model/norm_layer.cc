@@ -1,5 +1,8 @@
 #include "model/norm_layer.h"
 
+#include "base/check.h"
+#include "ops/elementwise.h"
+
 namespace jige::model {
 
 NormLayer::NormLayer(const formats::ModelConfig& config, const std::string& prefix, int64_t columns,
@@ -18,6 +21,16 @@ NormLayer::NormLayer(const formats::ModelConfig& config, const std::string& pref
   if (has_bias_) {
     params.push_back({.name = prefix + ".bias", .shape = Shape{columns}, .init = InitKind::kZero});
   }
+}
+
+NormLayer NormLayer::of_scales(const std::string& name, int64_t columns,
+                               std::vector<ParamSpec>& params) {
+  NormLayer layer;
+  layer.scales_only_ = true;
+  layer.columns_ = columns;
+  layer.weight_index_ = params.size();
+  params.push_back({.name = name, .shape = Shape{columns}, .init = InitKind::kOne});
+  return layer;
 }
 
 NormStats NormLayer::place_stats(Placement& at, int64_t token_count, int64_t groups) const {
@@ -49,6 +62,7 @@ ops::NormForward NormLayer::task(const BlockWeights& weights, const TensorView& 
 
 void NormLayer::forward(Stream& stream, const BlockWeights& weights, const TensorView& dst,
                         const TensorView& src, const NormStats& stats) const {
+  if (scales_only_) return ops::scale_columns(stream, dst, src, weight(weights), {});
   const ops::NormForward args = task(weights, dst, src, stats);
   is_layer_norm() ? ops::layer_norm_forward(stream, args) : ops::rms_norm_forward(stream, args);
 }
@@ -57,6 +71,7 @@ void NormLayer::backward_input(Stream& stream, const BlockWeights& weights,
                                const TensorView& grad_src, const TensorView& grad_dst,
                                const TensorView& src, const NormStats& stats,
                                bool accumulate) const {
+  JIGE_CHECK(!scales_only_, "numbers of columns that are for inference alone");
   const ops::NormBackwardInput args{.grad_src = grad_src,
                                     .grad_dst = grad_dst,
                                     .src = src,

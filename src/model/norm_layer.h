@@ -31,6 +31,11 @@ class NormLayer {
   NormLayer(const formats::ModelConfig& config, const std::string& prefix, int64_t columns,
             bool bias, std::vector<ParamSpec>& params);
 
+  // No norm: forward multiplies each column with a number, the parameter of this whole name. For
+  // inference alone.
+  static NormLayer of_scales(const std::string& name, int64_t columns,
+                             std::vector<ParamSpec>& params);
+
   NormStats place_stats(Placement& at, int64_t token_count, int64_t groups = 1) const;
 
   // What forward() does, and whether it is an RMSNorm.
@@ -60,6 +65,7 @@ class NormLayer {
   bool adds_one_ = false;
   bool has_weight_ = true;
   bool has_bias_ = false;
+  bool scales_only_ = false;
   int64_t columns_ = 0;
   size_t weight_index_ = 0;  // the bias follows
 };

@@ -31,7 +31,8 @@ TransformerLayer::TransformerLayer(const formats::ModelConfig& config, const Lay
       parallel_(config.residual != formats::ResidualForm::kSequential),
       one_norm_(config.residual == formats::ResidualForm::kParallelOneNorm),
       norms_before_(has_norms(config, options.index, formats::NormPlace::kBefore)),
-      norms_after_(has_norms(config, options.index, formats::NormPlace::kAfter)),
+      norms_after_(has_norms(config, options.index, formats::NormPlace::kAfter) ||
+                   options.column_scales),
       norms_sums_(config.norm_place == formats::NormPlace::kSum),
       layout_(config),
       window_(formats::has_window(config, options.index)),
@@ -44,18 +45,21 @@ TransformerLayer::TransformerLayer(const formats::ModelConfig& config, const Lay
   const auto make_norm = [&](const std::string& name) {
     return NormLayer(config, name, width_, config.norm_bias, params_);
   };
+  const auto make_after = [&](const std::string& name) {
+    return options.column_scales ? NormLayer::of_scales(name, width_, params_) : make_norm(name);
+  };
   if (formats::has_attention_part(config, options.index)) {
     const bool bare = config.bare_entry && options.index == 0;
     if (norms_before_ && !bare) norm1_ = make_norm(names.norm1);
     attention_ = make_attention(config, options, residual_std, params_);
     JIGE_CHECK(!norms_after_ || !attention_->has_output(), "a norm behind two products");
     attention_output_ = make_attention_output(config, options, *attention_, residual_std, params_);
-    if (norms_after_ || norms_sums_) norm1_after_ = make_norm(names.norm1_after);
+    if (norms_after_ || norms_sums_) norm1_after_ = make_after(names.norm1_after);
   }
   if (formats::has_feed_forward(config, options.index)) {
     if (norms_before_) norm2_ = one_norm_ ? norm1_ : make_norm(names.norm2);
     make_ffn(config, options, residual_std);
-    if (norms_after_ || norms_sums_) norm2_after_ = make_norm(names.norm2_after);
+    if (norms_after_ || norms_sums_) norm2_after_ = make_after(names.norm2_after);
   }
   if (config.layer_inputs.size > 0) {
     input_.emplace(config, names.input, residual_std, options.device, params_);

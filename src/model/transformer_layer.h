@@ -11,10 +11,11 @@
 //   dst += what the layer makes of its own input (layer_input.h), where the model has them
 // A model may have something beside attention, which x1 gets, too (laurel.h), and several residual
 // streams, of which src and dst here are one before and behind the layer (altup_layer.h).
-// Where the parts stand side by side, n2 = norm2(src), or n1 where they have one norm. Norms stand
-// before, behind or on both sides, or over x1 and dst themselves; without norm1 and norm2, n1 and
-// n2 are src and x1. A layer may have one of the parts alone, and its norm: dst is then x1, or x1
-// is src. src, x1 and dst are f32, what is between products is in the compute type.
+// In place of norms behind the parts may stand numbers of each column, which towers have that read
+// images. Where the parts stand side by side, n2 = norm2(src), or n1 where they have one norm.
+// Norms stand before, behind or on both sides, or over x1 and dst themselves; without norm1 and
+// norm2, n1 and n2 are src and x1. A layer may have one of the parts alone, and its norm: dst is
+// then x1, or x1 is src. src, x1 and dst are f32, what is between products is in the compute type.
 //
 // saved: x1 (not side by side, and of both parts), the attention's result and what it saves, what
 // the MLP saves, 1/std of the norms, and o and m where a norm is behind them. n1 and n2 are

@@ -161,14 +161,13 @@ Status write_json(const std::string& path, const Json& json) {
 
 constexpr std::string_view kWholeModel = "model.";
 
-std::string module_beside_images(std::string_view module, formats::Family family) {
+std::string module_beside_images(std::string_view module, const std::string& beginning) {
   JIGE_CHECK(module.starts_with(kWholeModel), "{} is no module of a language model", module);
-  return std::string(formats::beginning_beside_images(family))
-      .append(module.substr(kWholeModel.size()));
+  return beginning + std::string(module.substr(kWholeModel.size()));
 }
 
 // Modules that read images have the same last names as those of the language model.
-void leave_images_alone(formats::LoraConfig& config, formats::Family family) {
+void leave_images_alone(formats::LoraConfig& config, const std::string& beginning) {
   const auto literal = [](std::string_view text) {
     std::string pattern;
     for (const char c : text) pattern += c == '.' ? std::string("\\.") : std::string(1, c);
@@ -176,8 +175,7 @@ void leave_images_alone(formats::LoraConfig& config, formats::Family family) {
   };
   std::vector<std::string> targets;
   for (const std::string& target : config.target_modules) targets.push_back(literal(target));
-  config.target_pattern = fmt::format(
-      "{}.*\\.({})", literal(formats::beginning_beside_images(family)), fmt::join(targets, "|"));
+  config.target_pattern = fmt::format("{}.*\\.({})", literal(beginning), fmt::join(targets, "|"));
   config.target_modules.clear();
 }
 
@@ -222,15 +220,15 @@ Status save_adapter(const std::string& folder, const Masters& masters, const Nod
                     const std::string& base_model) {
   const auto& lora = masters.architecture.lora();
   if (!lora) return fail(Code::kInvalidArgument, "{}: the model has no adapter to save", folder);
-  JIGE_TRY(const bool beside_images, formats::has_images(base_model));
+  JIGE_TRY(const std::string beginning, formats::beginning_beside_images(base_model));
   const formats::ModelConfig& model = masters.architecture.config();
   std::vector<formats::TensorSource> sources;
   for (const NamedParam& param : masters.params) {
     sources.push_back(source_of(param, streams[param.node], DType::kF32));
-    if (!beside_images) continue;
+    if (beginning.empty()) continue;
     std::string& name = sources.back().name;
     JIGE_TRY(const auto parts, formats::parse_lora_tensor_name(name, folder));
-    name = formats::lora_tensor_name(module_beside_images(parts.module, model.family), parts.part);
+    name = formats::lora_tensor_name(module_beside_images(parts.module, beginning), parts.part);
   }
   JIGE_DO(make_folders(folder));
   JIGE_DO(formats::write_tensor_folder(folder, sources, {.stem = kAdapterStem}));
@@ -239,7 +237,7 @@ Status save_adapter(const std::string& folder, const Masters& masters, const Nod
   config.fan_in_fan_out = model.family == formats::Family::kGpt2;
   if (config.target_modules.empty()) config.target_modules = formats::lora_linear_modules(model);
   config.target_modules = formats::lora_target_names(model.family, config.target_modules);
-  if (beside_images) leave_images_alone(config, model.family);
+  if (!beginning.empty()) leave_images_alone(config, beginning);
   return write_json(folder + "/adapter_config.json", formats::to_peft_config(config));
 }
 

@@ -62,11 +62,15 @@ int64_t image_reading_bytes(const formats::ImageConfig& config,
   for (const CorpusImage& image : images) {
     const auto layout = formats::image_layout(config, image.width, image.height);
     const int64_t pixels = int64_t{image.width} * image.height;
-    const int64_t resized =
-        int64_t{layout.width} * layout.height + int64_t{layout.first_width} * layout.first_height;
+    const int64_t canvas =
+        int64_t{layout.tile_rows} * layout.tile_columns * config.tile_side * config.tile_side;
+    const int64_t resized = int64_t{layout.width} * layout.height +
+                            int64_t{layout.first_width} * layout.first_height + canvas +
+                            config.tile_side * config.tile_side;
     // Decoders have the pixels once more; patches are f32, and so are the rows that come of them.
     const int64_t patches = layout.tile_row_count() * config.step() * config.step();
-    const int64_t rows = config.levels() * layout.row_count() * config.text_width;
+    const int64_t packed = layout.packed_rows > 0 ? layout.row_count() : 0;
+    const int64_t rows = config.levels() * (layout.tower_row_count() + packed) * config.text_width;
     largest = std::max(largest, image.source.byte_count + 2 * 3 * pixels + 2 * 3 * resized +
                                     4 * (3 * patches + rows));
   }

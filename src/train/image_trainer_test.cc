@@ -81,12 +81,12 @@ TEST(ImageTrainer, LearnsTheSameBitsOnSeveralRanks) {
 TEST(ImageTrainer, TakesExactlyThePlannedMemory) {
   const TestFolder folder;
   const std::string data = write_chats(folder, 6);
-  for (const char* name : {"gemma3", "smolvlm"}) {
+  for (const char* name : {"gemma3", "smolvlm", "internvl", "llava_onevision"}) {
     for (const bool lora : {true, false}) {
       TrainOptions options =
           image_options(folder, data, std::string(name) + (lora ? "-lora" : "-all"));
       options.init_folder = image_model(name);
-      options.context = options.micro_batch_tokens = name[0] == 's' ? 256 : 96;
+      options.context = options.micro_batch_tokens = name[0] == 'g' ? 96 : 256;
       options.steps = 1;
       if (!lora) options.lora.reset();
       const auto trainer = Trainer::create(options);
@@ -179,8 +179,15 @@ void expect_same_class(const std::string& folder, const std::string& base) {
 TEST(ImageTrainer, WritesAModelThatReadsImages) {
   const TestFolder folder;
   const std::string data = write_chats(folder, 6);
-  for (const bool lora : {true, false}) {
-    TrainOptions options = image_options(folder, data, lora ? "lora" : "all");
+  for (const auto& [name, lora] : {std::pair<std::string, bool>{"gemma3", true},
+                                   {"gemma3", false},
+                                   {"internvl", true},
+                                   {"llava_next", false}}) {
+    const std::string out = name + (lora ? "-lora" : "-all");
+    SCOPED_TRACE(out);
+    TrainOptions options = image_options(folder, data, out);
+    options.init_folder = image_model(name);
+    options.context = options.micro_batch_tokens = 128;
     if (!lora) options.lora.reset();
     options.steps = 1;
     trained(options);
@@ -190,7 +197,8 @@ TEST(ImageTrainer, WritesAModelThatReadsImages) {
     EXPECT_EQ(bytes_of(exported->folder + "/model.safetensors"), model_bytes(options));
     expect_same_class(exported->folder, options.init_folder);
     // What was written is trained on again.
-    TrainOptions again = image_options(folder, data, lora ? "lora2" : "all2");
+    TrainOptions again = image_options(folder, data, out + "2");
+    again.context = again.micro_batch_tokens = 128;
     again.init_folder = options.out_folder + "/model";
     trained(again);
   }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <span>
 #include <string>
 #include <utility>
@@ -80,6 +81,18 @@ Result<std::optional<formats::ImageConfig>> read_image_config(const std::string&
   return config;
 }
 
+int64_t image_memory_bytes(const std::string& folder, int64_t context, int64_t pixels_max) {
+  const auto images = read_image_config(folder, pixels_max);
+  const auto language = formats::load_model_config(folder);
+  if (!images || !*images || !language) return 0;
+  const auto parts = model::ImageParts::create(**images);
+  if (!parts) return 0;
+  const DType compute = language->stored_dtype == DType::kF32 ? DType::kF32 : DType::kBF16;
+  const int64_t rows =
+      context > 0 ? context : std::min(language->context_max, model::kContextDefaultMax);
+  return model::image_tower_memory(**parts, compute, rows).total_bytes();
+}
+
 Result<std::unique_ptr<model::ImageTower>> load_image_tower(const std::string& folder,
                                                             const text::Tokenizer& tokenizer,
                                                             CpuDevice& device,
@@ -118,8 +131,8 @@ Result<ImageModel> load_image_model(const LoadedModel& loaded, const ModelFlags&
   if (!made.tower) {
     return fail(Code::kUnsupported,
                 "{}: this model reads text, and no images here; those of Gemma 3, Pixtral, "
-                "Mistral 3, SmolVLM, Idefics3, Qwen2-VL to Qwen3-VL and Qwen3.5 do "
-                "(docs/formats.md, \"Images\")",
+                "Mistral 3, SmolVLM, Idefics3, InternVL 3, LLaVA, Qwen2-VL to Qwen3-VL and Qwen3.5 "
+                "do (docs/formats.md, \"Images\")",
                 loaded.folder);
   }
   JIGE_DO(prepare_for_images(*made.tower, *loaded.model));

@@ -40,6 +40,11 @@ void declare_image_pixels(Flags& flags, int64_t& pixels_max);
 Result<std::optional<formats::ImageConfig>> read_image_config(const std::string& folder,
                                                               int64_t pixels_max);
 
+// What reading the images of a folder takes beside its model, of those that a context of so many
+// tokens holds (0: the one that commands take); 0 where it reads none, or not in a way that Jige
+// knows.
+int64_t image_memory_bytes(const std::string& folder, int64_t context, int64_t pixels_max);
+
 // What reads the images of a folder; null where its model reads text alone, or images in a way that
 // Jige does not know. Fails as read_image_config, find_image_tokens and ImageTower::load do.
 Result<std::unique_ptr<model::ImageTower>> load_image_tower(const std::string& folder,

@@ -94,7 +94,13 @@ Result<LoadedModel> ModelFlags::load(const ModelUse& use) const {
   options.logit_rows_max = std::max<int64_t>(options.logit_rows_max, 1 + use.draft_tokens);
   if (use.embeds) options.logit_rows_max = std::max(options.logit_rows_max, kEmbeddingRows);
   if (use.scores) {
+    // Room for more texts at once is what images leave; one text has it in any case.
+    const int64_t limit_bytes = options.memory_bytes_max;
+    if (limit_bytes != kUnlimitedBytes) {
+      options.memory_bytes_max = std::max<int64_t>(0, limit_bytes - use.images_bytes);
+    }
     JIGE_TRY(options, serve::options_for_scores(found, options, made.compute().kind(), budget));
+    options.memory_bytes_max = limit_bytes;
   }
   std::unique_ptr<model::InferenceModel> model;
   if (divided) {

@@ -41,6 +41,7 @@ struct LoadedModel {
 // What a command does with the model it loads.
 struct ModelUse {
   bool scores = false;                            // reads losses of texts
+  int64_t images_bytes = 0;                       // of scores: what is to be left of a limit
   bool embeds = false;                            // reads rows behind the final norm, and no logits
   int32_t draft_tokens = 0;                       // verifies drafts of so many
   const SpeculationFlags* speculation = nullptr;  // names a draft model, perhaps

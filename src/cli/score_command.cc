@@ -57,7 +57,11 @@ class ScoreCommand final : public Command {
   Status run() override {
     output_.apply();
     const InterruptScope interrupts;
-    JIGE_TRY(LoadedModel loaded, model_.load({.scores = true}));
+    JIGE_TRY(const std::string folder, find_model_folder(model_.folder));
+    JIGE_TRY(
+        LoadedModel loaded,
+        model_.load({.scores = true,
+                     .images_bytes = image_memory_bytes(folder, model_.context, image_pixels_)}));
     std::optional<AtomicFile> file;
     if (!out_.empty()) {
       JIGE_TRY(file, AtomicFile::create(out_));

@@ -302,7 +302,9 @@ TEST(CutImages, HaveTheLayoutsOfTransformers) {
     const bool cut = record["family"] != "internvl" || layout.tile_rows > 0;
     EXPECT_EQ(cut ? layout.tile_rows : 1, record["down"]);
     EXPECT_EQ(cut ? layout.tile_columns : 1, record["across"]);
-    if (record.contains("rows")) EXPECT_EQ(layout.row_count(), record["rows"]);
+    if (record.contains("rows")) {
+      EXPECT_EQ(layout.row_count(), record["rows"]);
+    }
     EXPECT_LE(layout.row_count(), config.rows_max());
     EXPECT_LE(layout.tile_count(), config.tiles_max());
   }

@@ -14,9 +14,19 @@ struct ClassEntryFiles {
   Shape token_shape, positions_shape;
 };
 
-ClassEntryFiles class_entry_files(const formats::ImageConfig& config, int64_t places) {
+bool is_clip(const formats::ImageConfig& config) {
+  return config.family != formats::ImageFamily::kInternVl;
+}
+
+// Of the class token and the patches.
+int64_t place_count(const formats::ImageConfig& config) {
+  return config.positions_side * config.positions_side + 1;
+}
+
+ClassEntryFiles class_entry_files(const formats::ImageConfig& config) {
   const int64_t width = config.tower.hidden_size;
-  if (config.family == formats::ImageFamily::kInternVl) {
+  const int64_t places = place_count(config);
+  if (!is_clip(config)) {
     const std::string at = kInternVlTower + "embeddings.";
     return {.patches = at + "patch_embeddings.projection",
             .token = at + "cls_token",
@@ -44,48 +54,28 @@ std::vector<ops::Blend> rows_from(int32_t first, int64_t count) {
 
 }  // namespace
 
-ClassEntry::ClassEntry(const formats::ImageConfig& config) {
-  constexpr int64_t kColours = 3;
-  const bool clip = config.family != formats::ImageFamily::kInternVl;
-  const int64_t patch = config.patch_size;
+ClassEntry::ClassEntry(const formats::ImageConfig& config)
+    : PatchEntry(config, class_entry_files(config).patches, !is_clip(config)) {
   const int64_t width = config.tower.hidden_size;
-  const int64_t places = config.positions_side * config.positions_side + 1;
-  const ClassEntryFiles files = class_entry_files(config, places);
-  patches_ = Projection(
-      {.parts = {{files.patches, width}}, .inputs = kColours * patch * patch, .bias = !clip},
-      params_);
-  params_.front().as_kernels = Shape{width, kColours, patch, patch};
+  const ClassEntryFiles files = class_entry_files(config);
   class_ = params_.size();
   params_.push_back(
       {.name = files.token, .shape = Shape{1, width}, .as_kernels = files.token_shape});
   params_.push_back({.name = files.positions,
-                     .shape = Shape{places, width},
+                     .shape = Shape{place_count(config), width},
                      .as_kernels = files.positions_shape});
-  if (clip) norm_ = NormLayer(config.tower, kGemma3Tower + "pre_layrnorm", width, true, params_);
-  packed_ = PackedSizes(&patches_);
+  if (is_clip(config)) {
+    norm_ = NormLayer(config.tower, kGemma3Tower + "pre_layrnorm", width, true, params_);
+  }
 }
-
-int64_t ClassEntry::workspace_bytes(int64_t patch_count, DType compute) const {
-  Placement at;
-  if (compute != DType::kF32) at.take(compute, Shape{patch_count, patches_.inputs()});
-  return at.peak_bytes();
-}
-
-double ClassEntry::forward_flops(double patch_count) const { return 2 * patch_count * elements(); }
 
 void ClassEntry::forward(const ImageTask& task, const BlockWeights& weights, const TensorView& src,
                          const TensorView& dst) const {
-  TensorView rows = src;
-  if (task.compute != DType::kF32) {
-    Placement at(task.workspace);
-    rows = at.take(task.compute, src.shape);
-    ops::scale(task.stream, rows, src, 1.0f);
-  }
   const int64_t count = src.rows();
   const TensorView patches = dst.row_range(0, count);
   const TensorView token = dst.row_range(count, count + 1);
   const TensorView& positions = weights.params[class_ + 1].value;
-  patches_.forward(task.stream, weights, task.compute, {.dst = patches, .src = rows});
+  multiply(task, weights, src, patches);
   ops::add_blended_rows(task.stream, patches, positions, rows_from(1, count));
   ops::scale(task.stream, token, weights.params[class_].value, 1.0f);
   ops::add_blended_rows(task.stream, token, positions, rows_from(0, 1));

@@ -11,24 +11,19 @@
 #include <string>
 #include <vector>
 
-#include "model/image_parts.h"
+#include "model/image_parts_patches.h"
 #include "model/norm_layer.h"
 
 namespace jige::model {
 
-class ClassEntry final : public ImagePart {
+class ClassEntry final : public PatchEntry {
  public:
   explicit ClassEntry(const formats::ImageConfig& config);
 
-  int64_t workspace_bytes(int64_t patch_count, DType compute) const override;
-  double forward_flops(double patch_count) const override;
   void forward(const ImageTask& task, const BlockWeights& weights, const TensorView& src,
                const TensorView& dst) const override;
 
  private:
-  std::vector<const Projection*> projections() const override { return {&patches_}; }
-
-  Projection patches_;
   size_t class_ = 0;  // among the parameters, the positions behind it
   NormLayer norm_;    // where there is one
 };

@@ -7,8 +7,6 @@
 namespace jige::model {
 namespace {
 
-constexpr int64_t kColours = 3;
-
 // The norm of the projector has an epsilon of its own.
 formats::ModelConfig with_norm_eps(formats::ModelConfig config, double eps) {
   config.norm_eps = eps;
@@ -17,36 +15,15 @@ formats::ModelConfig with_norm_eps(formats::ModelConfig config, double eps) {
 
 }  // namespace
 
-PixtralEntry::PixtralEntry(const formats::ImageConfig& config) {
-  const int64_t patch = config.patch_size;
-  const int64_t width = config.tower.hidden_size;
-  patches_ = Projection(
-      {.parts = {{"model.vision_tower.patch_conv", width}}, .inputs = kColours * patch * patch},
-      params_);
-  params_.front().as_kernels = Shape{width, kColours, patch, patch};
-  norm_ = NormLayer(config.tower, "model.vision_tower.ln_pre", width, false, params_);
-  packed_ = PackedSizes(&patches_);
-}
-
-int64_t PixtralEntry::workspace_bytes(int64_t patch_count, DType compute) const {
-  Placement at;
-  if (compute != DType::kF32) at.take(compute, Shape{patch_count, patches_.inputs()});
-  return at.peak_bytes();
-}
-
-double PixtralEntry::forward_flops(double patch_count) const {
-  return 2 * patch_count * elements();
+PixtralEntry::PixtralEntry(const formats::ImageConfig& config)
+    : PatchEntry(config, "model.vision_tower.patch_conv", false) {
+  norm_ = NormLayer(config.tower, "model.vision_tower.ln_pre", config.tower.hidden_size, false,
+                    params_);
 }
 
 void PixtralEntry::forward(const ImageTask& task, const BlockWeights& weights,
                            const TensorView& src, const TensorView& dst) const {
-  TensorView rows = src;
-  if (task.compute != DType::kF32) {
-    Placement at(task.workspace);
-    rows = at.take(task.compute, src.shape);
-    ops::scale(task.stream, rows, src, 1.0f);
-  }
-  patches_.forward(task.stream, weights, task.compute, {.dst = dst, .src = rows});
+  multiply(task, weights, src, dst);
   norm_.forward(task.stream, weights, dst, dst, {});
 }
 

@@ -13,24 +13,20 @@
 #include <vector>
 
 #include "model/image_parts.h"
+#include "model/image_parts_patches.h"
 #include "model/norm_layer.h"
 #include "ops/elementwise.h"
 
 namespace jige::model {
 
-class PixtralEntry final : public ImagePart {
+class PixtralEntry final : public PatchEntry {
  public:
   explicit PixtralEntry(const formats::ImageConfig& config);
 
-  int64_t workspace_bytes(int64_t patch_count, DType compute) const override;
-  double forward_flops(double patch_count) const override;
   void forward(const ImageTask& task, const BlockWeights& weights, const TensorView& src,
                const TensorView& dst) const override;
 
  private:
-  std::vector<const Projection*> projections() const override { return {&patches_}; }
-
-  Projection patches_;
   NormLayer norm_;
 };
 

@@ -3,12 +3,9 @@
 #include <utility>
 
 #include "ops/add_blended_rows.h"
-#include "ops/elementwise.h"
 
 namespace jige::model {
 namespace {
-
-constexpr int64_t kSiglipColours = 3;
 
 // The learned position of each of rows x columns patches, of side x side.
 std::vector<ops::Blend> nearest_positions(int64_t rows, int64_t columns, int64_t side) {
@@ -25,38 +22,15 @@ std::vector<ops::Blend> nearest_positions(int64_t rows, int64_t columns, int64_t
 }  // namespace
 
 SiglipEntry::SiglipEntry(const formats::ImageConfig& config, const std::string& tower)
-    : side_(config.positions_side) {
-  const int64_t patch = config.patch_size;
-  const int64_t width = config.tower.hidden_size;
-  const std::string at = tower + "embeddings.";
-  patches_ = Projection({.parts = {{at + "patch_embedding", width}},
-                         .inputs = kSiglipColours * patch * patch,
-                         .bias = true},
-                        params_);
-  params_.front().as_kernels = Shape{width, kSiglipColours, patch, patch};
+    : PatchEntry(config, tower + "embeddings.patch_embedding", true), side_(config.positions_side) {
   positions_ = params_.size();
-  params_.push_back(
-      {.name = at + "position_embedding.weight", .shape = Shape{side_ * side_, width}});
-  packed_ = PackedSizes(&patches_);
+  params_.push_back({.name = tower + "embeddings.position_embedding.weight",
+                     .shape = Shape{side_ * side_, config.tower.hidden_size}});
 }
-
-int64_t SiglipEntry::workspace_bytes(int64_t patch_count, DType compute) const {
-  Placement at;
-  if (compute != DType::kF32) at.take(compute, Shape{patch_count, patches_.inputs()});
-  return at.peak_bytes();
-}
-
-double SiglipEntry::forward_flops(double patch_count) const { return 2 * patch_count * elements(); }
 
 void SiglipEntry::forward(const ImageTask& task, const BlockWeights& weights, const TensorView& src,
                           const TensorView& dst) const {
-  TensorView rows = src;
-  if (task.compute != DType::kF32) {
-    Placement at(task.workspace);
-    rows = at.take(task.compute, src.shape);
-    ops::scale(task.stream, rows, src, 1.0f);
-  }
-  patches_.forward(task.stream, weights, task.compute, {.dst = dst, .src = rows});
+  multiply(task, weights, src, dst);
   ops::add_blended_rows(
       task.stream, dst, weights.params[positions_].value,
       nearest_positions(src.rows() / task.patch_columns, task.patch_columns, side_));

@@ -13,24 +13,19 @@
 #include <string>
 #include <vector>
 
-#include "model/image_parts.h"
+#include "model/image_parts_patches.h"
 
 namespace jige::model {
 
-class SiglipEntry final : public ImagePart {
+class SiglipEntry final : public PatchEntry {
  public:
   // Of the tower whose parameters' names begin so.
   SiglipEntry(const formats::ImageConfig& config, const std::string& tower);
 
-  int64_t workspace_bytes(int64_t patch_count, DType compute) const override;
-  double forward_flops(double patch_count) const override;
   void forward(const ImageTask& task, const BlockWeights& weights, const TensorView& src,
                const TensorView& dst) const override;
 
  private:
-  std::vector<const Projection*> projections() const override { return {&patches_}; }
-
-  Projection patches_;
   int64_t side_;          // N
   size_t positions_ = 0;  // their place among the parameters
 };

@@ -1,7 +1,5 @@
 #include "bench_flags.h"
 
-#include <map>
-
 #include "cli/device_flags.h"
 #include "cli/model_sizes.h"
 
@@ -20,9 +18,9 @@ void declare_size(CLI::App& app, std::string& to) {
 }
 
 void declare_dtype(CLI::App& app, const std::string& name, DType& to) {
-  static const std::map<std::string, DType> kTypes = {{"f32", DType::kF32}, {"bf16", DType::kBF16}};
-  app.add_option(name, to, "what is computed in")
-      ->transform(CLI::CheckedTransformer(kTypes))
+  const auto set = [&to](const std::string& type) { to = *parse_dtype(type); };
+  app.add_option_function<std::string>(name, set, "what is computed in")
+      ->check(CLI::IsMember({"f32", "bf16"}))
       ->default_str(std::string(dtype_info(to).name));
 }
 

@@ -41,8 +41,10 @@ TEST(FilledCache, WritesEveryBlock) {
   auto served = flags.load(64, 4, 64, 8);
   ASSERT_TRUE(served) << served.error().message;
   model::InferenceModel& model = *served->model;
+  const std::vector<float> behind_nothing = logits_behind(model, {3, 1, 2, 0});
   ASSERT_TRUE(write_cache(model));
   const std::vector<float> behind_last = logits_behind(model, {3, 1, 2, 0});
+  EXPECT_NE(behind_last, behind_nothing);
   EXPECT_EQ(behind_last, logits_behind(model, {1, 1, 2, 3}));
   EXPECT_EQ(behind_last, logits_behind(model, {2, 1, 1, 3}));
 }

@@ -6,7 +6,9 @@
 #include <nlohmann/json.hpp>
 #include <regex>
 #include <set>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "cli/command.h"
 #include "cli/commands.h"
@@ -18,6 +20,17 @@
 
 namespace jige::cli {
 namespace {
+
+// Of `jige train` with these words besides what it must have.
+Result<train::TrainOptions> options_with(std::vector<std::string> more) {
+  TrainFlags train;
+  Flags flags("train");
+  train.declare(flags);
+  std::vector<std::string> words = {"--data", "a.txt", "--out", "run"};
+  words.insert(words.end(), more.begin(), more.end());
+  JIGE_DO(flags.parse(words));
+  return train.to_options(flags);
+}
 
 TEST(TrainFlags, HaveEveryFlagThatMessagesName) {
   const auto command = make_train_command();
@@ -37,12 +50,7 @@ TEST(TrainFlags, HaveEveryFlagThatMessagesName) {
 
 TEST(TrainFlags, AreRefusedByNameWhereNoModelCanBeSo) {
   const auto refused = [](const std::string& flag, const std::string& value) {
-    TrainFlags train;
-    Flags flags("train");
-    train.declare(flags);
-    const Status parsed = flags.parse({"--data", "a.txt", "--out", "run", flag, value});
-    if (!parsed) return parsed.error().message;
-    const auto options = train.to_options(flags);
+    const auto options = options_with({flag, value});
     return options ? std::string() : options.error().message;
   };
   EXPECT_EQ(refused("--layers", "4096"), "");
@@ -59,13 +67,9 @@ TEST(TrainFlags, AreRefusedByNameWhereNoModelCanBeSo) {
 // A loss for unequal use that the user does not want is another thing than one not spoken of.
 TEST(TrainFlags, TellWhetherExpertsAreSpokenOf) {
   const auto balance = [](std::vector<std::string> more) {
-    TrainFlags train;
-    Flags flags("train");
-    train.declare(flags);
-    std::vector<std::string> words = {"--data", "a.txt", "--out", "run"};
-    words.insert(words.end(), more.begin(), more.end());
-    EXPECT_TRUE(flags.parse(words));
-    return train.to_options(flags)->expert_balance;
+    const auto options = options_with(std::move(more));
+    EXPECT_TRUE(options) << (options ? "" : options.error().message);
+    return options ? options->expert_balance : -1;
   };
   EXPECT_EQ(balance({}), std::nullopt);
   EXPECT_EQ(balance({"--expert-balance", "0"}), 0);
@@ -74,13 +78,7 @@ TEST(TrainFlags, TellWhetherExpertsAreSpokenOf) {
 
 TEST(TrainFlags, SkipGradientsWhereThatIsAskedFor) {
   const auto gate = [](std::vector<std::string> more) {
-    TrainFlags train;
-    Flags flags("train");
-    train.declare(flags);
-    std::vector<std::string> words = {"--data", "a.txt", "--out", "run"};
-    words.insert(words.end(), more.begin(), more.end());
-    EXPECT_TRUE(flags.parse(words));
-    const auto options = train.to_options(flags);
+    const auto options = options_with(std::move(more));
     if (!options) return options.error().message;
     if (!options->row_gate) return std::string("none");
     return fmt::format("{} {} {}", options->row_gate->most,

@@ -14,10 +14,6 @@ namespace {
 
 using ::testing::ElementsAre;
 
-std::string cut_fixture(const std::string& name) {
-  return std::string(JIGE_SOURCE_DIR) + "/tests/fixtures/image_towers/" + name;
-}
-
 // The files of a folder, as published, but for fields that nothing depends on.
 struct CutFiles {
   Json config, processor, pixels;
@@ -291,7 +287,7 @@ ImageConfig config_of_layouts(const Json& record) {
 
 // Sizes of images as image processors as published make them (record_cut_towers.py).
 TEST(CutImages, HaveTheLayoutsOfTransformers) {
-  const Json records = Json::parse(read_or_fail(cut_fixture("layouts_cut.json")));
+  const Json records = Json::parse(read_or_fail(image_tower_fixture("layouts_cut.json")));
   ASSERT_GT(records.size(), 100u);
   for (const Json& record : records) {
     SCOPED_TRACE(record.dump());
@@ -350,15 +346,15 @@ TEST(CutImages, MayHaveFewerTiles) {
 }
 
 TEST(CutImages, StandBetweenTheTokensOfTheirTokenizer) {
-  const auto tokenizer = text::Tokenizer::load(cut_fixture("internvl"));
+  const auto tokenizer = text::Tokenizer::load(image_tower_fixture("internvl"));
   ASSERT_TRUE(tokenizer);
-  ImageConfig config = **load_image_config(cut_fixture("internvl"));
+  ImageConfig config = **load_image_config(image_tower_fixture("internvl"));
   ASSERT_TRUE(find_image_tokens(config, *tokenizer));
   const std::vector<int32_t> ids = image_tokens(config, image_layout(config, 16, 16));
   EXPECT_EQ(ids.size(), 2 + 4u);
   EXPECT_EQ(ids.front(), tokenizer->token_to_id("<img>"));
   EXPECT_EQ(ids.back(), tokenizer->token_to_id("</img>"));
-  const auto other = text::Tokenizer::load(cut_fixture("smolvlm"));
+  const auto other = text::Tokenizer::load(image_tower_fixture("smolvlm"));
   ASSERT_TRUE(other);
   EXPECT_FAILS_WITH(find_image_tokens(config, *other), Code::kCorrupt, "<IMG_CONTEXT>");
 }

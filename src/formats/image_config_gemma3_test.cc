@@ -13,10 +13,6 @@ namespace {
 
 using ::testing::Each;
 
-std::string gemma3_fixture(const std::string& name) {
-  return std::string(JIGE_SOURCE_DIR) + "/tests/fixtures/image_towers/" + name;
-}
-
 // The files of Gemma 3 4b, as published: switches that are null are off.
 struct Gemma3Files {
   Json config = {{"architectures", {"Gemma3ForConditionalGeneration"}},
@@ -177,7 +173,7 @@ TEST(Gemma3Images, HaveOneSizeWhateverTheirOwnIs) {
 // of the template and of images join.
 TEST(Gemma3Images, StandInPromptsAsTheProcessorPutsThem) {
   for (const std::string name : {"gemma3", "gemma3_wide"}) {
-    const std::string folder = gemma3_fixture(name);
+    const std::string folder = image_tower_fixture(name);
     const auto tokenizer = text::Tokenizer::load(folder);
     ASSERT_TRUE(tokenizer) << tokenizer.error().message;
     const auto chat = text::ChatTemplate::parse(tokenizer->chat_template(), "template");
@@ -210,7 +206,7 @@ TEST(Gemma3Images, StandInPromptsAsTheProcessorPutsThem) {
 }
 
 TEST(Gemma3Images, NeedTheTokensOfTheirTokenizer) {
-  const std::string folder = gemma3_fixture("gemma3");
+  const std::string folder = image_tower_fixture("gemma3");
   const auto tokenizer = text::Tokenizer::load(folder);
   ASSERT_TRUE(tokenizer);
   const ImageConfig right = **load_image_config(folder);

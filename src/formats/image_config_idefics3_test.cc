@@ -14,10 +14,6 @@ namespace {
 
 using ::testing::Each;
 
-std::string idefics3_fixture(const std::string& name) {
-  return std::string(JIGE_SOURCE_DIR) + "/tests/fixtures/image_towers/" + name;
-}
-
 // The files of SmolVLM 256M, as published, but for fields that nothing depends on.
 struct TileFiles {
   Json config = {{"architectures", {"Idefics3ForConditionalGeneration"}},
@@ -192,7 +188,7 @@ TEST(TiledImages, NameTheFieldThatIsWrong) {
 
 // Sizes of images as image processors as published make them (record_idefics3_towers.py).
 TEST(TiledImages, HaveTheLayoutsOfTransformers) {
-  const auto text = read_file(idefics3_fixture("layouts_idefics3.json"));
+  const auto text = read_file(image_tower_fixture("layouts_idefics3.json"));
   ASSERT_TRUE(text);
   const Json records = Json::parse(*text);
   ASSERT_GT(records.size(), 100u);
@@ -225,7 +221,7 @@ struct TileFolder {
   ImageConfig config;
 
   static TileFolder open(const std::string& name) {
-    const std::string folder = idefics3_fixture(name);
+    const std::string folder = image_tower_fixture(name);
     auto tokenizer = text::Tokenizer::load(folder);
     EXPECT_TRUE(tokenizer);
     auto chat = text::ChatTemplate::parse(tokenizer->chat_template(), "template");
@@ -264,7 +260,7 @@ TEST(TiledImages, StandInPromptsAsTheProcessorPutsThem) {
   for (const std::string name : {"idefics3", "smolvlm"}) {
     const TileFolder folder = TileFolder::open(name);
     EXPECT_EQ(folder.config.tiles.places[0].size(), name == "smolvlm" ? 1u : 13u);
-    const auto text = read_file(idefics3_fixture(name) + "/sizes.json");
+    const auto text = read_file(image_tower_fixture(name) + "/sizes.json");
     ASSERT_TRUE(text);
     const Json records = Json::parse(*text);
     ASSERT_EQ(records.size(), 7u);
@@ -284,9 +280,9 @@ TEST(TiledImages, StandInPromptsAsTheProcessorPutsThem) {
 }
 
 TEST(TiledImages, NeedTheTokensOfTheirTokenizer) {
-  const auto other = text::Tokenizer::load(idefics3_fixture("gemma3"));
+  const auto other = text::Tokenizer::load(image_tower_fixture("gemma3"));
   ASSERT_TRUE(other);
-  ImageConfig config = **load_image_config(idefics3_fixture("smolvlm"));
+  ImageConfig config = **load_image_config(image_tower_fixture("smolvlm"));
   EXPECT_FAILS_WITH(find_image_tokens(config, *other), Code::kCorrupt, "<image>");
   const TileFolder folder = TileFolder::open("smolvlm");
   config.placeholder_id = 91;

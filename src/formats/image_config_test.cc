@@ -17,10 +17,6 @@ namespace {
 
 using ::testing::ElementsAre;
 
-std::string tower_fixture(const std::string& name) {
-  return std::string(JIGE_SOURCE_DIR) + "/tests/fixtures/image_towers/" + name;
-}
-
 // The files of Mistral Small 3.1, as published.
 struct ImageFiles {
   Json config = {{"architectures", {"Mistral3ForConditionalGeneration"}},
@@ -383,7 +379,7 @@ TEST(ImageConfig, HoldsItsLimitsWhateverTheFilesSay) {
   set_log_level(LogLevel::kError);
   int taken = 0;
   for (uint64_t seed = 0; seed < fuzz_rounds(3000); ++seed) {
-    const std::string folder = tower_fixture(std::array{
+    const std::string folder = image_tower_fixture(std::array{
         "mistral3", "mistral3_silu", "pixtral", "gemma3", "gemma3_wide", "idefics3", "smolvlm",
         "internvl", "internvl_rms", "llava", "llava_next", "llava_onevision"}[seed % 12]);
     std::string texts[] = {text_of(folder, "config.json"), text_of(folder, "processor_config.json"),

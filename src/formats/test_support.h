@@ -46,6 +46,11 @@ inline std::string fixture(std::string_view name) {
   return std::string(JIGE_SOURCE_DIR) + "/tests/fixtures/formats/" + std::string(name);
 }
 
+// A folder or file of those that read images.
+inline std::string image_tower_fixture(std::string_view name) {
+  return std::string(JIGE_SOURCE_DIR) + "/tests/fixtures/image_towers/" + std::string(name);
+}
+
 inline std::string read_or_fail(const std::string& path) {
   Result<std::string> text = read_file(path);
   EXPECT_TRUE(text) << (text ? "" : text.error().message);

@@ -129,12 +129,48 @@ ManyRowsBlocking choose_many_rows_blocking(const GemmEngine& engine, const GemmP
   return best;
 }
 
+// Sums of one micro-kernel call.
+int64_t block_floats_of(const GemmEngine& engine) {
+  return engine.rows * engine.panel_group * engine.columns;
+}
+
+// Whether sums live no longer than the work on one group of panels.
+bool sums_stay(const GemmProduct& product, const ManyRowsBlocking& blocking) {
+  return blocking.depth_packed >= product.depth;
+}
+
+// What a thread works in: a block of the left, packed, and behind it sums.
+struct ManyRowsScratch {
+  int64_t left_bytes;
+  int64_t sums_bytes;
+
+  int64_t bytes() const { return left_bytes + sums_bytes; }
+};
+
+ManyRowsScratch scratch_of(const GemmEngine& engine, const GemmProduct& product,
+                           const ManyRowsBlocking& blocking) {
+  // Tiles pack the rows behind the last whole call.
+  const bool packs =
+      engine.layout == GemmLayout::kTileBF16 || !reads_left_in_place(engine, product);
+  const int64_t row_blocks = blocking.task_rows / engine.rows;
+  const int64_t groups =
+      sums_stay(product, blocking) ? 1 : blocking.task_panels / engine.panel_group;
+  return {packs ? gemm_round_up(
+                      gemm_left_block_bytes(engine, blocking.depth_packed, blocking.task_rows),
+                      kLineBytes)
+                : 0,
+          row_blocks * groups * block_floats_of(engine) * 4};
+}
+
 class ManyRowsProduct {
  public:
   ManyRowsProduct(const GemmEngine& engine, const GemmProduct& product,
                   const ManyRowsBlocking& blocking)
-      : engine_(engine), product_(product), blocking_(blocking) {
-    block_floats_ = engine.rows * engine.panel_group * engine.columns;
+      : engine_(engine),
+        product_(product),
+        blocking_(blocking),
+        scratch_(scratch_of(engine, product, blocking)) {
+    block_floats_ = block_floats_of(engine);
     const int64_t right_depth = product.parts.right_depth;
     panel_bytes_ = gemm_panel_bytes(engine, right_depth > 0 ? right_depth : product.depth);
     list_groups();
@@ -143,29 +179,19 @@ class ManyRowsProduct {
     out_row_bytes_ = out_bytes_ * product.out_stride;
     out_lines_ = out_bytes_ * engine.panel_group * engine.columns / kLineBytes;
     left_in_place_ = reads_left_in_place(engine, product);
-    // Tiles pack the rows behind the last whole call.
-    left_bytes_ = left_in_place_ && !is_tiles()
-                      ? 0
-                      : gemm_round_up(gemm_left_block_bytes(engine, blocking.depth_packed,
-                                                            blocking.task_rows),
-                                      kLineBytes);
     past_caches_ = product.out_past_caches && engine.store_bf16 && !product.accumulate &&
                    product.rows * out_row_bytes_ >= engine.past_caches_bytes &&
                    reinterpret_cast<uintptr_t>(product.out) % kLineBytes == 0 &&
                    out_row_bytes_ % kLineBytes == 0;
   }
 
-  int64_t scratch_bytes() const {
-    const int64_t row_blocks = blocking_.task_rows / engine_.rows;
-    const int64_t groups = sums_stay() ? 1 : blocking_.task_panels / engine_.panel_group;
-    return left_bytes_ + row_blocks * groups * block_floats_ * 4;
-  }
+  int64_t scratch_bytes() const { return scratch_.bytes(); }
 
   // Tasks of the same rows follow each other. `packed_task` is the task whose rows are in the
   // scratch, or negative; afterwards it is this one.
   void run_task(int64_t task, void* scratch, int64_t* packed_task) const {
     std::byte* left = static_cast<std::byte*>(scratch);
-    float* sums = reinterpret_cast<float*>(left + left_bytes_);
+    float* sums = reinterpret_cast<float*>(left + scratch_.left_bytes);
     GemmPackRange rows = rows_of(task);
     const bool packed =
         sums_stay() && *packed_task >= 0 && row_task(*packed_task) == row_task(task);
@@ -289,8 +315,7 @@ class ManyRowsProduct {
     return {begin, std::min(blocking_.task_rows, product_.rows - begin), 0, 0};
   }
 
-  // Whether sums live no longer than the work on one group of panels.
-  bool sums_stay() const { return blocking_.depth_packed >= product_.depth; }
+  bool sums_stay() const { return cpu::sums_stay(product_, blocking_); }
 
   // One stretch of the depth of one group of panels, which all row blocks of a task run through:
   // what their calls share is found once.
@@ -421,14 +446,14 @@ class ManyRowsProduct {
   const GemmEngine& engine_;
   const GemmProduct& product_;
   const ManyRowsBlocking blocking_;
+  const ManyRowsScratch scratch_;
   std::vector<PanelGroup> groups_;    // in the order of columns
   std::vector<DepthPart> stretches_;  // in that of depths
-  int64_t left_bytes_;
-  int64_t block_floats_;   // sums of one micro-kernel call
-  int64_t panel_bytes_;    // of the right, with its whole depth
-  int64_t out_bytes_;      // of an element of the output
-  int64_t out_row_bytes_;  // from row to row of it
-  int64_t out_lines_;      // cache lines of a group of panels in a row of it
+  int64_t block_floats_;              // sums of one micro-kernel call
+  int64_t panel_bytes_;               // of the right, with its whole depth
+  int64_t out_bytes_;                 // of an element of the output
+  int64_t out_row_bytes_;             // from row to row of it
+  int64_t out_lines_;                 // cache lines of a group of panels in a row of it
   bool left_in_place_;
   bool past_caches_;
 };
@@ -444,7 +469,7 @@ bool gemm_many_rows_suit(const GemmEngine& engine, const GemmProduct& product) {
 int64_t gemm_many_rows_scratch_bytes(const GemmEngine& engine, const GemmProduct& product,
                                      int threads) {
   const ManyRowsBlocking blocking = choose_many_rows_blocking(engine, product, threads);
-  return ManyRowsProduct(engine, product, blocking).scratch_bytes();
+  return scratch_of(engine, product, blocking).bytes();
 }
 
 void gemm_many_rows(CpuDevice& device, const GemmEngine& engine, const GemmProduct& given) {

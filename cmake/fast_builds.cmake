@@ -19,38 +19,39 @@ set(JIGE_COMMON_HEADERS
     <algorithm> <array> <cmath> <cstdint> <filesystem> <functional> <map> <memory> <optional> <span>
     <string> <string_view> <unordered_map> <utility> <vector> <fmt/format.h> <nlohmann/json.hpp>)
 
-# jige_precompiled(kind TEST?): a target that has nothing but the precompiled headers of a kind.
+# Test programs are compiled with little optimization, in all presets; what is tested keeps its own. Those
+# whose oracles compute for long get more of it.
+set(JIGE_OPTIMIZATION_test -Og)
+set(JIGE_OPTIMIZATION_oracle_test -O1)
+
+# jige_precompiled(kind): a target that has nothing but the precompiled headers of a kind of targets:
+# library, test or oracle_test. GCC takes them only where optimization is the same.
 function(jige_precompiled kind)
-  cmake_parse_arguments(ARG "TEST" "" "" ${ARGN})
+  set(target jige_precompiled_${kind})
   set(empty ${CMAKE_BINARY_DIR}/generated/empty.cc)
   file(CONFIGURE OUTPUT ${empty} CONTENT "")
-  add_library(${kind} OBJECT ${empty})
-  target_link_libraries(${kind} PRIVATE ${JIGE_COMMON_PACKAGES})
+  add_library(${target} OBJECT ${empty})
+  target_link_libraries(${target} PRIVATE ${JIGE_COMMON_PACKAGES})
+  target_compile_options(${target} PRIVATE ${JIGE_OPTIMIZATION_${kind}})
   set(headers ${JIGE_COMMON_HEADERS})
-  if(ARG_TEST)
-    target_link_libraries(${kind} PRIVATE GTest::gmock GTest::gtest)
-    target_compile_options(${kind} PRIVATE ${JIGE_TEST_OPTIMIZATION})
+  if(NOT kind STREQUAL library)
+    target_link_libraries(${target} PRIVATE GTest::gmock GTest::gtest)
     list(APPEND headers <gmock/gmock.h> <gtest/gtest.h>)
   endif()
-  target_precompile_headers(${kind} PRIVATE ${headers})
+  target_precompile_headers(${target} PRIVATE ${headers})
 endfunction()
 
-set(JIGE_TEST_OPTIMIZATION -O1)  # in all presets; what is tested keeps its own
 if(JIGE_PRECOMPILED)
-  jige_precompiled(jige_precompiled_library)
-  jige_precompiled(jige_precompiled_test TEST)
+  foreach(kind library test oracle_test)
+    jige_precompiled(${kind})
+  endforeach()
 endif()
 
-# jige_compile_fast(target TEST?): the two for the sources of a target. TEST: it is a test program.
-function(jige_compile_fast target)
-  cmake_parse_arguments(ARG "TEST" "" "" ${ARGN})
-  set(kind jige_precompiled_library)
-  if(ARG_TEST)
-    set(kind jige_precompiled_test)
-    target_compile_options(${target} PRIVATE ${JIGE_TEST_OPTIMIZATION})
-  endif()
+# jige_compile_fast(target kind): both for the sources of a target of a kind.
+function(jige_compile_fast target kind)
+  target_compile_options(${target} PRIVATE ${JIGE_OPTIMIZATION_${kind}})
   if(JIGE_PRECOMPILED)
-    target_precompile_headers(${target} REUSE_FROM ${kind})
+    target_precompile_headers(${target} REUSE_FROM jige_precompiled_${kind})
   endif()
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${JIGE_UNITY} UNITY_BUILD_BATCH_SIZE 32)
 endfunction()

@@ -1,10 +1,10 @@
 # jige_folder(name DEPS … PRIVATE_DEPS …): the static library of src/<name> and, from its *_test.cc
 # files, one test program registered with CTest under the label `unit`. SHARDS N: as N tests, each
-# of every Nth of the program's, where they wait for most of their time.
+# of every Nth of the program's, where they wait for most of their time. ORACLES: its tests compute for long.
 include(GoogleTest)
 
 function(jige_folder name)
-  cmake_parse_arguments(ARG "" "SHARDS" "DEPS;PRIVATE_DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "ORACLES" "SHARDS" "DEPS;PRIVATE_DEPS" ${ARGN})
   string(REPLACE "/" "_" id ${name})
   set(target jige_${id})
   set(folder ${CMAKE_SOURCE_DIR}/src/${name})
@@ -25,7 +25,7 @@ function(jige_folder name)
     add_library(${target} STATIC ${sources})
     target_include_directories(${target} PUBLIC ${CMAKE_SOURCE_DIR}/src)
     target_link_libraries(${target} PUBLIC ${ARG_DEPS} PRIVATE ${ARG_PRIVATE_DEPS})
-    jige_compile_fast(${target})
+    jige_compile_fast(${target} library)
     jige_isa_sources(${target} "avx2;avx512" ${simd_sources})
     jige_isa_sources(${target} "bf16;amx" ${tiles_sources})
     foreach(isa avx2 avx512 vnni bf16 amx)
@@ -40,7 +40,11 @@ function(jige_folder name)
     add_executable(${id}_test ${tests})
     target_link_libraries(${id}_test PRIVATE ${target} ${ARG_PRIVATE_DEPS} GTest::gmock GTest::gtest_main)
     target_compile_definitions(${id}_test PRIVATE JIGE_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
-    jige_compile_fast(${id}_test TEST)
+    set(kind test)
+    if(ARG_ORACLES)
+      set(kind oracle_test)
+    endif()
+    jige_compile_fast(${id}_test ${kind})
     set(seconds_max 300)
     if(JIGE_SANITIZE)  # slows the longest program down to six minutes on two cores
       set(seconds_max 1200)

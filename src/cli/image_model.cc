@@ -81,16 +81,25 @@ Result<std::optional<formats::ImageConfig>> read_image_config(const std::string&
   return config;
 }
 
+std::optional<DType> stored_image_dtype(const std::string& folder,
+                                        const formats::ImageConfig& images) {
+  const auto parts = model::ImageParts::create(images);
+  const auto files = formats::TensorFolder::open(folder);
+  if (!parts || !files) return std::nullopt;
+  const auto dtype = model::image_tower_dtype(**parts, *files);
+  return dtype ? std::optional(*dtype) : std::nullopt;
+}
+
 int64_t image_memory_bytes(const std::string& folder, int64_t context, int64_t pixels_max) {
   const auto images = read_image_config(folder, pixels_max);
   const auto language = formats::load_model_config(folder);
   if (!images || !*images || !language) return 0;
   const auto parts = model::ImageParts::create(**images);
-  if (!parts) return 0;
-  const DType compute = language->stored_dtype == DType::kF32 ? DType::kF32 : DType::kBF16;
+  const auto compute = stored_image_dtype(folder, **images);
+  if (!parts || !compute) return 0;
   const int64_t rows =
       context > 0 ? context : std::min(language->context_max, model::kContextDefaultMax);
-  return model::image_tower_memory(**parts, compute, rows).total_bytes();
+  return model::image_tower_memory(**parts, *compute, rows).total_bytes();
 }
 
 Result<std::unique_ptr<model::ImageTower>> load_image_tower(const std::string& folder,

@@ -40,6 +40,11 @@ void declare_image_pixels(Flags& flags, int64_t& pixels_max);
 Result<std::optional<formats::ImageConfig>> read_image_config(const std::string& folder,
                                                               int64_t pixels_max);
 
+// The type that what reads the images of a folder computes in (model::image_tower_dtype); nothing
+// where the folder has no such weights.
+std::optional<DType> stored_image_dtype(const std::string& folder,
+                                        const formats::ImageConfig& images);
+
 // What reading the images of a folder takes beside its model, of those that a context of so many
 // tokens holds (0: the one that commands take); 0 where it reads none, or not in a way that Jige
 // knows.

@@ -139,6 +139,8 @@ class InspectCommand final : public Command {
     if (summary.images) {
       JIGE_TRY(summary.images, read_image_config(folder_, image_pixels_));
     }
+    const auto image_dtype =
+        summary.images ? stored_image_dtype(folder_, *summary.images) : std::nullopt;
     std::optional<MemoryReport> memory;
     if (summary.config) {
       JIGE_TRY(memory, make_memory_report(*summary.config,
@@ -146,6 +148,7 @@ class InspectCommand final : public Command {
                                            .sequences = sequences_,
                                            .embeds = summary.embeds(),
                                            .images = summary.images,
+                                           .image_dtype = image_dtype,
                                            .micro_batch_tokens = micro_batch_tokens_,
                                            .ranks = ranks_,
                                            .shard_optimizer = shard_optimizer_,

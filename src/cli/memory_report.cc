@@ -408,7 +408,9 @@ Result<MemoryReport> make_memory_report(const formats::ModelConfig& config,
   }
   JIGE_TRY(report.run, running(*architecture, request, report));
   if (request.images) {
-    JIGE_TRY(report.images, reading_images(*request.images, report.run_dtype, report.context));
+    JIGE_TRY(report.images,
+             reading_images(*request.images, request.image_dtype.value_or(report.run_dtype),
+                            report.context));
   }
   const bool trains = !config.looks_ahead && request.gpus.empty();
   if (trains) JIGE_DO(add_training(config, request, report));

@@ -63,7 +63,6 @@ class RowsInUse {
   const int64_t count_;
 };
 
-// Of weights in the folder, as InferenceModel chooses.
 Result<DType> choose_compute(const std::optional<DType>& asked, const ImageParts& parts,
                              const formats::TensorFolder& files) {
   if (asked && *asked != DType::kF32 && *asked != DType::kBF16) {
@@ -71,8 +70,7 @@ Result<DType> choose_compute(const std::optional<DType>& asked, const ImageParts
                 dtype_info(*asked).name);
   }
   if (asked) return *asked;
-  JIGE_TRY(const TensorView stored, find_checked(files, parts.entry().params().front()));
-  return stored.dtype == DType::kF32 ? DType::kF32 : DType::kBF16;
+  return image_tower_dtype(parts, files);
 }
 
 }  // namespace
@@ -155,6 +153,11 @@ Status check_image_weights(const ImageParts& parts, const formats::TensorFolder&
     JIGE_DO(check_params(parts.config().tower, parts.params(part), files));
   }
   return {};
+}
+
+Result<DType> image_tower_dtype(const ImageParts& parts, const formats::TensorFolder& files) {
+  JIGE_TRY(const TensorView stored, find_checked(files, parts.entry().params().front()));
+  return stored.dtype == DType::kF32 ? DType::kF32 : DType::kBF16;
 }
 
 ImageTowerMemory image_tower_memory(const ImageParts& parts, DType compute, int64_t rows_max) {

@@ -72,6 +72,10 @@ class ImageParts {
 // Whether a folder holds every tensor of the tower; fails as check_params (param_loader.h) does.
 Status check_image_weights(const ImageParts& parts, const formats::TensorFolder& files);
 
+// The type that a tower of these files computes in where none is asked for: bf16 where its weights
+// are stored in 16 bits, else f32. Fails as check_params does.
+Result<DType> image_tower_dtype(const ImageParts& parts, const formats::TensorFolder& files);
+
 // What a tower takes of its arena; encoding is for the largest image, of up to so many rows of the
 // language model.
 struct ImageTowerMemory {
@@ -83,7 +87,7 @@ ImageTowerMemory image_tower_memory(const ImageParts& parts, DType compute,
                                     int64_t rows_max = INT64_MAX);
 
 struct ImageTowerOptions {
-  std::optional<DType> compute;  // f32 or bf16; empty: bf16 where weights are stored in 16 bits
+  std::optional<DType> compute;                // f32 or bf16; empty: image_tower_dtype()
   int64_t memory_bytes_max = kUnlimitedBytes;  // cap of the arena
   int64_t rows_max = INT64_MAX;                // of an image that is read, as a context holds them
 };

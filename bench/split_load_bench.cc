@@ -147,15 +147,7 @@ class ApartTarget final : public cli::LoadTarget {
       result_.outcome.prompt_tokens = std::ssize(rest_.prompt) - 1;
     }
     void on_piece(int32_t, const serve::AnswerPiece& piece) override {
-      if (piece.token < 0) return;
-      sim::RequestOutcome& outcome = result_.outcome;
-      const double now_s = board_->watch.seconds();
-      if (outcome.output_tokens++ == 0) {
-        outcome.first_token_s = now_s;
-      } else {
-        outcome.gaps_s.push_back(now_s - last_s_);
-      }
-      last_s_ = now_s;
+      if (piece.token >= 0) result_.outcome.token_came(board_->watch.seconds());
     }
     void on_choice(const serve::ChoiceEnd&) override {}
     void on_done(const serve::RequestReport&) override {
@@ -185,7 +177,6 @@ class ApartTarget final : public cli::LoadTarget {
     DecodeEngine& decode_;
     serve::EngineRequest rest_;
     Finished result_;
-    double last_s_ = 0;
   };
 
   serve::Engine& prompts_;

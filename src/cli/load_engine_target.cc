@@ -33,15 +33,7 @@ class EngineTarget::Sink final : public serve::RequestSink {
   }
 
   void on_piece(int32_t, const serve::AnswerPiece& piece) override {
-    if (piece.token < 0) return;
-    sim::RequestOutcome& outcome = result_.outcome;
-    const double now_s = board_->watch.seconds();
-    if (outcome.output_tokens++ == 0) {
-      outcome.first_token_s = now_s;
-    } else {
-      outcome.gaps_s.push_back(now_s - last_s_);
-    }
-    last_s_ = now_s;
+    if (piece.token >= 0) result_.outcome.token_came(board_->watch.seconds());
   }
   void on_choice(const serve::ChoiceEnd& end) override {
     if (end.finish == serve::FinishReason::kCancelled) result_.outcome.failure = "cancelled";
@@ -60,7 +52,6 @@ class EngineTarget::Sink final : public serve::RequestSink {
 
   std::shared_ptr<Board> board_;
   Finished result_;
-  double last_s_ = 0;
 };
 
 EngineTarget::EngineTarget(serve::Engine& engine, int64_t vocab_size, uint64_t prompt_key,

@@ -142,30 +142,21 @@ class HttpTarget::Stream {
     JIGE_TRY(const std::string text, get_string_or(choice, "text", "", "choice"));
     JIGE_TRY(const std::string reason, get_string_or(choice, "finish_reason", "", "choice"));
     if (!reason.empty()) finished_ = true;
-    if (!text.empty()) piece_came(now_s);
+    if (!text.empty()) outcome.token_came(now_s);  // a piece of one or several
     return {};
-  }
-
-  void piece_came(double now_s) {
-    if (pieces_++ == 0) {
-      outcome.first_token_s = now_s;
-    } else {
-      outcome.gaps_s.push_back(now_s - last_s_);
-    }
-    last_s_ = now_s;
   }
 
   void end() {
     if (!finished_) return fail_as("cut off", "the stream ended before its answer was complete");
-    outcome.output_tokens = usage_tokens_ > 0 ? usage_tokens_ : pieces_;
-    if (pieces_ == 0) outcome.first_token_s = heard_s_;  // tokens without text
+    if (outcome.output_tokens == 0) outcome.first_token_s = heard_s_;  // tokens without text
+    if (usage_tokens_ > 0) outcome.output_tokens = usage_tokens_;
     over_ = true;
   }
 
   std::optional<api::HttpCall> call_;
   api::SseReader events_;
-  double heard_s_ = 0, last_s_ = 0;
-  int64_t pieces_ = 0, usage_tokens_ = 0;
+  double heard_s_ = 0;
+  int64_t usage_tokens_ = 0;
   bool finished_ = false;
   bool over_ = false;
 };

@@ -58,6 +58,15 @@ struct Latencies {
 
 }  // namespace
 
+void RequestOutcome::token_came(double now_s) {
+  if (output_tokens++ == 0) {
+    first_token_s = now_s;
+  } else {
+    gaps_s.push_back(now_s - end_s);
+  }
+  end_s = now_s;
+}
+
 double quantile(std::span<const double> sorted, double share) {
   const double rank = share * static_cast<double>(sorted.size() - 1);
   const auto below = static_cast<size_t>(rank);

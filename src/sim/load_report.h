@@ -31,6 +31,9 @@ struct RequestOutcome {
   int64_t output_tokens = 0;
   std::vector<double> gaps_s;
   std::string failure;  // its kind, a few words; empty: succeeded
+
+  // Counts a token: the first, or one behind a gap; end_s is when the last one came.
+  void token_came(double now_s);
 };
 
 struct Summary {

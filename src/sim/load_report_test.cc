@@ -34,6 +34,15 @@ TEST(LoadReport, SummarisesInAnyOrder) {
   EXPECT_EQ(summarise({}).count, 0);
 }
 
+TEST(LoadReport, TokensComeWithGapsBetweenThem) {
+  RequestOutcome one{.start_s = 1};
+  for (const double now_s : {1.5, 2.0, 3.5}) one.token_came(now_s);
+  EXPECT_EQ(one.output_tokens, 3);
+  EXPECT_EQ(one.first_token_s, 1.5);
+  EXPECT_EQ(one.end_s, 3.5);
+  EXPECT_EQ(one.gaps_s, (std::vector<double>{0.5, 1.5}));
+}
+
 TEST(LoadReport, UsesTheUsualDefinitions) {
   std::vector<RequestOutcome> outcomes = {outcome(1, 1.5, 3.5, 5), outcome(2, 3, 6, 1)};
   outcomes[0].gaps_s = {0.5, 0.5, 0.5, 0.5};

@@ -167,19 +167,10 @@ class Simulation {
     for (;; ++count, ++next.accepted) {
       next.finished = rng_.uniform() < options_.faults.stop_share;
       next.token = observer_.next_token(item, count);
-      if (!over_[static_cast<size_t>(item.request)]) token_came(outcome_of(item.request), token_s);
+      if (!over_[static_cast<size_t>(item.request)]) outcome_of(item.request).token_came(token_s);
       if (next.finished || next.accepted == item.draft_count) return next;
       if (item.tokens[static_cast<size_t>(count)] != next.token) return next;
     }
-  }
-
-  static void token_came(RequestOutcome& outcome, double token_s) {
-    if (outcome.output_tokens++ == 0) {
-      outcome.first_token_s = token_s;
-    } else {
-      outcome.gaps_s.push_back(token_s - outcome.end_s);
-    }
-    outcome.end_s = token_s;  // of the last token so far
   }
 
   void finish(plan::RequestId id) {

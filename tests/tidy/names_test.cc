@@ -1,5 +1,5 @@
-// Sources of a folder are compiled several at a time (cmake/fast_builds.cmake): what they name in
-// unnamed namespaces stands beside each other.
+// Sources of a folder are compiled several at a time (cmake/fast_builds.cmake, kernels for GPUs:
+// cmake/cuda.cmake): what they name in unnamed namespaces stands beside each other.
 
 #include <gtest/gtest.h>
 
@@ -11,15 +11,34 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "source_tree.h"
 
 namespace jige {
 namespace {
 
+// A line, and of a kernel all up to its name without what bounds its launches.
+std::string head_of(const std::vector<std::string>& lines, size_t index) {
+  static const std::string kBounds = "__launch_bounds__(";
+  std::string head = lines[index];
+  const size_t begin = head.find(kBounds);
+  if (begin == std::string::npos) return head;
+  for (size_t next = index + 1; next < std::min(index + 3, lines.size()); ++next) {
+    head += " " + lines[next];
+  }
+  size_t end = begin + kBounds.size();
+  for (int open = 1; open > 0 && end < head.size(); ++end) {
+    if (head[end] == '(') ++open;
+    if (head[end] == ')') --open;
+  }
+  return head.erase(begin, end - begin);
+}
+
 // What a line defines that begins in the first column, within an unnamed namespace.
 std::optional<std::string> defined_name(const std::string& line) {
-  static const std::regex kType(R"(^(?:class|struct|enum class|union) (\w+)[^;]*$)");
+  static const std::regex kType(
+      R"(^(?:class|struct|enum class|enum|union) (\w+)(?:[^;]*|.*\{.*)$)");
   static const std::regex kAlias(R"(^using (\w+) =.*$)");
   static const std::regex kConstant(
       R"(^(?:constexpr|const|thread_local|constinit) [^(=]*\b(\w+)(?:\[[^\]]*\])* = .*$)");
@@ -56,6 +75,25 @@ TEST(Names, AreFoundWhereTheyAreDefined) {
   EXPECT_EQ(defined_name("using cluster::Job;"), std::nullopt);
   EXPECT_EQ(defined_name("TEST(Names, AreFound) {"), std::nullopt);
   EXPECT_EQ(defined_name("}  // namespace"), std::nullopt);
+  EXPECT_EQ(defined_name("enum Source { kValue, kMemory };"), "Source");
+  EXPECT_EQ(defined_name("struct Count {};"), "Count");
+  EXPECT_EQ(defined_name("struct Count;"), std::nullopt);
+  EXPECT_EQ(defined_name("template <typename Plan>"), std::nullopt);
+  EXPECT_EQ(defined_name("__device__ uint4* slot_of("), "slot_of");
+  EXPECT_EQ(defined_name("enum class Wait : uint8_t { kNone, kBlock };"), "Wait");
+  const auto name_of = [](const std::vector<std::string>& lines) {
+    return defined_name(head_of(lines, 0));
+  };
+  EXPECT_EQ(name_of({"__global__ void __launch_bounds__(kWarps* kWarp) add(Sums sums) {", "}"}),
+            "add");
+  EXPECT_EQ(name_of({"__global__ __launch_bounds__(threads(kRows), 2) void copy(Rows rows,",
+                     "                                                         int count) {"}),
+            "copy");
+  EXPECT_EQ(name_of({"__global__ void __launch_bounds__(Plan::kThreads)", "    turn(Rows rows) {"}),
+            "turn");
+  EXPECT_EQ(name_of({"__global__ __launch_bounds__(kThreads,", "    V::kBlocks) void",
+                     "    turn(Rows rows) {"}),
+            "turn");
 }
 
 TEST(Names, OfUnnamedNamespacesStandInOneFileOfAFolder) {
@@ -67,15 +105,17 @@ TEST(Names, OfUnnamedNamespacesStandInOneFileOfAFolder) {
                                    [&](const char* end) { return file.path.ends_with(end); });
     const bool program_of_its_own =
         file.path.starts_with("bench/") || file.path.starts_with("tests/fakes/");
-    if (!file.path.ends_with(".cc") || alone || program_of_its_own) continue;
+    const bool compiled = file.path.ends_with(".cc") || file.path.ends_with(".cu");
+    if (!compiled || alone || program_of_its_own) continue;
     const std::string folder = file.path.substr(0, file.path.rfind('/'));
     const std::string program = folder + (file.path.ends_with("_test.cc") ? " tests" : "");
     bool unnamed = false;
-    for (const std::string& line : file.lines) {
+    for (size_t i = 0; i < file.lines.size(); ++i) {
+      const std::string& line = file.lines[i];
       if (line == "namespace {") unnamed = true;
       if (line == "}  // namespace") unnamed = false;
       if (!unnamed || line.empty() || line.front() == ' ' || line.front() == '/') continue;
-      const auto name = defined_name(line);
+      const auto name = defined_name(head_of(file.lines, i));
       if (!name) continue;
       const auto [before, is_new] = first.try_emplace({program, *name}, file.path);
       EXPECT_TRUE(is_new || before->second == file.path)

@@ -150,7 +150,7 @@ __global__ void __launch_bounds__(kStreamThreads)
   }
 }
 
-struct ScaleColumns {
+struct ScaleByFactors {
   Rows dst;
   ConstRows src;
   const float* factors;
@@ -164,9 +164,6 @@ struct ScaleColumns {
     store_vector(dst, row, column, x);
   }
 };
-
-// Whether streams of this width can be read in vectors.
-bool whole_vectors(int64_t width) { return width % kVector == 0; }
 
 }  // namespace
 
@@ -202,7 +199,7 @@ void altup_correct_backward(const LaunchStream& stream, const cpu::AltUpCorrectB
 void scale_columns(const LaunchStream& stream, const cpu::ScaleColumnsArgs& args, int64_t rows) {
   const bool vectors = aligned(args.factors) && aligned(rows, args.dst, args.src);
   launch_elementwise(stream, {rows, args.width}, vectors,
-                     ScaleColumns{args.dst, args.src, args.factors});
+                     ScaleByFactors{args.dst, args.src, args.factors});
 }
 
 }  // namespace jige::cuda

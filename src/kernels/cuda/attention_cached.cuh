@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cmath>
+#include <type_traits>
 
 #include "kernels/cuda/attention_cached.h"
 #include "kernels/cuda/attention_flash.cuh"
@@ -127,6 +128,39 @@ __device__ inline void store_two(const Rows& to, int64_t at, float low, float hi
     *reinterpret_cast<float2*>(static_cast<float*>(to.data) + at) = make_float2(low, high);
   }
 }
+
+// Starts copies of the rows of queries that a block works on, into a tile; others become zeros.
+// Plan has kDim, kRows and kThreads of the block.
+template <typename Plan>
+__device__ void copy_queries(const CachedAttention& a, const CachedWork& work, Bf16* to) {
+  constexpr int kChunks = Plan::kDim / 8;
+  const auto* q = static_cast<const Bf16*>(a.q.data);
+  for (int i = static_cast<int>(threadIdx.x); i < Plan::kRows * kChunks; i += Plan::kThreads) {
+    const int row = i / kChunks;
+    const int c = i % kChunks * 8;
+    const int from = min(row, work.count - 1);
+    const int64_t column = int64_t{work.head_of(from)} * Plan::kDim + c;
+    copy_async_16(to + row * kStride<Plan::kDim> + c, q + work.row_of(from) * a.q.stride + column,
+                  row < work.count);
+  }
+}
+
+// The cache blocks of a tile of Plan::kKeys keys, of which each warp copies one or a part of one.
+template <typename Plan, typename T>
+struct TileBlocks {
+  static constexpr bool kBytes = std::is_same_v<T, int8_t>;
+  static constexpr int kBlocks = Plan::kKeys / kCachedSlots;
+  static constexpr int kBlockWarps = Plan::kThreads / kWarp / kBlocks;
+  static_assert(Plan::kThreads == kBlockWarps * kBlocks * kWarp);
+
+  // Where the keys of this warp's block are, or those of another where no row sees it.
+  static __device__ const T* block(const CachedAttention& a, const CachedWork& work, int begin) {
+    const int own = begin / kCachedSlots + warp_id() % kBlocks;
+    const int seen = min(max(own, work.lo / kCachedSlots), work.hi / kCachedSlots);
+    return static_cast<const T*>(a.cache) +
+           (kBytes ? work.bytes_at(a, seen) : work.keys_at(a, seen));
+  }
+};
 
 // Scales of keys and of values of a block in 8 bits, which begins at `keys`.
 struct CachedScales {

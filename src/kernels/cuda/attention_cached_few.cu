@@ -66,8 +66,8 @@ __device__ uint4 load_one(const Bf16* at, bool valid, std::bool_constant<kAll>) 
 }
 
 template <int kChunks, bool kWhole>
-__device__ void load(Keys<kChunks>& keys, const Bf16* from, Width<kChunks, kWhole> width,
-                     Slots slots) {
+__device__ void load_keys(Keys<kChunks>& keys, const Bf16* from, Width<kChunks, kWhole> width,
+                          Slots slots) {
   const int column = lane_id() % 4 * kEight;
   const Bf16* at = from + lane_id() / 4 * width.of_head + column;
   for_loads<kChunks, kWhole>(slots, [&](int i, auto all) {
@@ -79,8 +79,8 @@ __device__ void load(Keys<kChunks>& keys, const Bf16* from, Width<kChunks, kWhol
 }
 
 template <int kChunks, bool kWhole>
-__device__ void load(Values<kChunks>& values, const Bf16* from, Width<kChunks, kWhole> width,
-                     Slots slots) {
+__device__ void load_values(Values<kChunks>& values, const Bf16* from, Width<kChunks, kWhole> width,
+                            Slots slots) {
   const int column = lane_id() / 4 * kEight;
   const Bf16* at = from + lane_id() % 4 * 2 * width.of_head + column;
   for_loads<kChunks, kWhole>(slots, [&](int i, auto all) {
@@ -174,7 +174,8 @@ __device__ inline void place_queries(const CachedAttention& a, const CachedWork&
 
 // s[u]: products of tokens 8u + 2t, 8u + 2t + 1 with rows g (0, 1) and g + 8 (2, 3).
 template <int kChunks>
-__device__ void multiply(const uint4* queries, const Keys<kChunks>& keys, float (&s)[2][4]) {
+__device__ void multiply_queries(const uint4* queries, const Keys<kChunks>& keys,
+                                 float (&s)[2][4]) {
 #pragma unroll
   for (int j = 0; j < 2 * kChunks; ++j) {
 #pragma unroll
@@ -286,8 +287,8 @@ struct Outputs {
 
 // The warps add their sums up, the first one first.
 template <int kChunks, int kTiles>
-__device__ void add_up(const Softmax<kTiles>& softmax, const Outputs<kChunks, kTiles>& outputs,
-                       CachedSums& sums) {
+__device__ void add_up_tiles(const Softmax<kTiles>& softmax,
+                             const Outputs<kChunks, kTiles>& outputs, CachedSums& sums) {
   const int g = lane_id() / 4;
   const int t = lane_id() % 4;
 #pragma unroll
@@ -356,8 +357,8 @@ __global__ void __launch_bounds__(kCachedThreads, kChunks* kTiles == 2 ? 3 : 2)
   Values<kChunks> values;
   if (block < end) {
     const Bf16* from = cache + work.keys_at(a, block);
-    load(keys, from, width, slots_of(block));
-    load(values, from + value_step, width, slots_of(block));
+    load_keys(keys, from, width, slots_of(block));
+    load_values(values, from + value_step, width, slots_of(block));
   }
   const CachedScore score(a);
   Softmax<kTiles> softmax(a, work);
@@ -366,18 +367,18 @@ __global__ void __launch_bounds__(kCachedThreads, kChunks* kTiles == 2 ? 3 : 2)
     const int next = block + kCachedWarps;
     const Bf16* from = next < end ? cache + work.keys_at(a, next) : nullptr;
     float s[2][4] = {};
-    multiply(queries, keys, s);
-    if (from) load(keys, from, width, slots_of(next));
+    multiply_queries(queries, keys, s);
+    if (from) load_keys(keys, from, width, slots_of(next));
     uint32_t weights[kTiles][2];
     float alpha[kTiles];
     const int begin = block * kCachedSlots;
     const bool all_see = work.all_see(a, begin, begin + kCachedSlots);
     if (softmax.weigh(score, begin, all_see, s, weights, alpha)) outputs.rescale(alpha);
     outputs.add(values, weights);
-    if (from) load(values, from + value_step, width, slots_of(next));
+    if (from) load_values(values, from + value_step, width, slots_of(next));
     block = next;
   }
-  add_up(softmax, outputs, sums);
+  add_up_tiles(softmax, outputs, sums);
   store_sums(a, work, sums);
   if (!work.partial()) return;
   const unsigned of_head = static_cast<unsigned>(item.sequence) * gridDim.y + blockIdx.y;

@@ -1,8 +1,6 @@
 // Tiles of packed rows in bf16 on tensor cores, as attention_forward.cu has them of flat sequences:
 // cache blocks of keys and values are copied while those before are computed with. Of a cache in 8
 // bits they are turned into bf16 on the way.
-#include <type_traits>
-
 #include "kernels/cuda/attention_cached.cuh"
 #include "kernels/cuda/attention_soften.cuh"
 
@@ -21,20 +19,6 @@ struct CachedPlan {
   static constexpr int64_t kBytes = tile_bytes<kDim>(kRows + 4 * kKeys);
 };
 
-template <typename Plan>
-__device__ void copy_queries(const CachedAttention& a, const CachedWork& work, Bf16* to) {
-  constexpr int kChunks = Plan::kDim / 8;
-  const auto* q = static_cast<const Bf16*>(a.q.data);
-  for (int i = static_cast<int>(threadIdx.x); i < Plan::kRows * kChunks; i += Plan::kThreads) {
-    const int row = i / kChunks;
-    const int c = i % kChunks * 8;
-    const int from = min(row, work.count - 1);
-    const int64_t column = int64_t{work.head_of(from)} * Plan::kDim + c;
-    copy_async_16(to + row * kStride<Plan::kDim> + c, q + work.row_of(from) * a.q.stride + column,
-                  row < work.count);
-  }
-}
-
 // Eight numbers of 8 bits as bf16, which holds them.
 __device__ uint4 wide_bytes(uint2 bytes) {
   const auto low = [](uint32_t word) { return bytes_to_bf16x2((word & 0xffu) | word << 8); };
@@ -46,18 +30,18 @@ __device__ uint4 wide_bytes(uint2 bytes) {
 
 // The scale of a row of 8 bits is in its tile, behind the row's end.
 template <int kDim>
-__device__ float& scale_of(Bf16* row) {
+__device__ float& row_scale(Bf16* row) {
   static_assert((kStride<kDim> - kDim) * sizeof(Bf16) >= sizeof(float));
   return *reinterpret_cast<float*>(row + kDim);
 }
 
 // Scores or weights times the scales of their keys or values.
 template <int kDim, int kM, int kN>
-__device__ void scale_columns(float (&x)[kM][kN][4], Bf16* tile) {
+__device__ void scale_by_tile(float (&x)[kM][kN][4], Bf16* tile) {
 #pragma unroll
   for (int n = 0; n < kN; ++n) {
     Bf16* const row = tile + (8 * n + lane_id() % 4 * 2) * kStride<kDim>;
-    const float2 two = make_float2(scale_of<kDim>(row), scale_of<kDim>(row + kStride<kDim>));
+    const float2 two = make_float2(row_scale<kDim>(row), row_scale<kDim>(row + kStride<kDim>));
 #pragma unroll
     for (int m = 0; m < kM; ++m) {
       x[m][n][0] *= two.x;
@@ -71,19 +55,8 @@ __device__ void scale_columns(float (&x)[kM][kN][4], Bf16* tile) {
 // Keys and values from position `begin` on, of which each warp copies a cache block or a part of
 // one; those that no row sees become zeros.
 template <typename Plan, typename T>
-struct KeyCopies {
-  static constexpr bool kBytes = std::is_same_v<T, int8_t>;
-  static constexpr int kBlocks = Plan::kKeys / kCachedSlots;
-  static constexpr int kWarps = Plan::kThreads / kWarp;
-  static_assert(kWarps % kBlocks == 0);
-
-  // Where the keys of this warp's block are, or those of another where no row sees it.
-  static __device__ const T* block(const CachedAttention& a, const CachedWork& work, int begin) {
-    const int own = begin / kCachedSlots + warp_id() % kBlocks;
-    const int seen = min(max(own, work.lo / kCachedSlots), work.hi / kCachedSlots);
-    return static_cast<const T*>(a.cache) +
-           (kBytes ? work.bytes_at(a, seen) : work.keys_at(a, seen));
-  }
+struct FlashCopies : TileBlocks<Plan, T> {
+  using TileBlocks<Plan, T>::kBytes, TileBlocks<Plan, T>::kBlocks, TileBlocks<Plan, T>::kBlockWarps;
 
   // Numbers i · 8 … i · 8 + 7 of a block in 8 bits, and scales by the first ones of a row.
   static __device__ void widen(const int8_t* from, int i, int slot, bool seen, Bf16* keys,
@@ -98,8 +71,8 @@ struct KeyCopies {
     *reinterpret_cast<uint4*>(values) = two[1];
     if (i % (Plan::kDim / 8) != 0) return;
     const CachedScales of_block(from, Plan::kDim);
-    scale_of<Plan::kDim>(keys) = seen ? of_block.of_key(slot) : 0.0f;
-    scale_of<Plan::kDim>(values) = seen ? of_block.of_value(slot) : 0.0f;
+    row_scale<Plan::kDim>(keys) = seen ? of_block.of_key(slot) : 0.0f;
+    row_scale<Plan::kDim>(values) = seen ? of_block.of_value(slot) : 0.0f;
   }
 
   static __device__ void start(const CachedWork& work, int begin, const T* from, Bf16* keys,
@@ -110,7 +83,7 @@ struct KeyCopies {
     const int hi = work.hi - begin - first;
 #pragma unroll
     for (int i = warp_id() / kBlocks * kWarp + lane_id(); i < kCachedSlots * kChunks;
-         i += kWarps / kBlocks * kWarp) {
+         i += kBlockWarps * kWarp) {
       const int slot = i / kChunks;
       const int to = (first + slot) * kStride<Plan::kDim> + i % kChunks * 8;
       const bool seen = lo <= slot && slot <= hi;
@@ -126,8 +99,8 @@ struct KeyCopies {
 
 // Of the warp's rows, which begin with packed row `own` of the block.
 template <int kM, int kN>
-__device__ void hide_unseen(float (&scores)[kM][kN][4], const CachedWork& work, int own, int begin,
-                            unsigned span) {
+__device__ void hide_unseen_packed(float (&scores)[kM][kN][4], const CachedWork& work, int own,
+                                   int begin, unsigned span) {
 #pragma unroll
   for (int i = 0; i < 2 * kM; ++i) {
     const int row = own + 8 * i + lane_id() / 4;
@@ -183,7 +156,7 @@ __global__ void __launch_bounds__(CachedPlan<Case>::kThreads, CachedPlan<Case>::
     flash_kernel(CachedAttention a, Scores how) {
   begin_kernel();
   using Plan = CachedPlan<Case>;
-  using Copies = KeyCopies<Plan, T>;
+  using Copies = FlashCopies<Plan, T>;
   constexpr int kKeys = Plan::kKeys;
   const CachedItem item = a.tiles[blockIdx.x];
   if (item.sequence < 0) return;
@@ -218,12 +191,12 @@ __global__ void __launch_bounds__(CachedPlan<Case>::kThreads, CachedPlan<Case>::
     if (own >= work.count || begin > last || before) continue;
     float scores[Plan::kM][kKeys / 8][4];
     multiply_rows<Plan::kDim>(scores, q + own * kStride<Plan::kDim>, keys + stage * Plan::kTile);
-    if constexpr (Copies::kBytes) scale_columns<Plan::kDim>(scores, keys + stage * Plan::kTile);
+    if constexpr (Copies::kBytes) scale_by_tile<Plan::kDim>(scores, keys + stage * Plan::kTile);
     if (how.bend > 0) bend(scores, how.bend);
     const bool hides = begin + kKeys - 1 > first || begin < CachedWork::first_of(a, last);
-    if (hides) hide_unseen(scores, work, own, begin, span);
+    if (hides) hide_unseen_packed(scores, work, own, begin, span);
     soften(scores, state, sums, how.factor);
-    if constexpr (Copies::kBytes) scale_columns<Plan::kDim>(scores, values + stage * Plan::kTile);
+    if constexpr (Copies::kBytes) scale_by_tile<Plan::kDim>(scores, values + stage * Plan::kTile);
     add_weighted<Plan::kDim>(sums, scores, values + stage * Plan::kTile);
   }
   store_outputs<Plan::kDim>(a, work, own, state, how.factor, sums);

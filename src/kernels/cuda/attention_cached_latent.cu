@@ -13,26 +13,27 @@
 namespace jige::cuda {
 namespace {
 
-constexpr int kWarps = 8;
-constexpr int kThreads = kWarps * kWarp;
+constexpr int kLatentWarps = 8;
+constexpr int kLatentThreads = kLatentWarps * kWarp;
 constexpr int kFewHeads = 16;  // of which there are packed rows in a small tile
 
 template <int kDimIn, int kValueIn, int kRowsIn>
 struct LatentPlan {
   static constexpr int kDim = kDimIn;
+  static constexpr int kThreads = kLatentThreads;
   static constexpr int kValue = kValueIn;
   static constexpr int kRows = kRowsIn;
   static constexpr int kKeys = kRows == kCachedLatentRows ? 32 : 64;
   static constexpr int kTile = kKeys * kStride<kDim>;  // elements
   // Of products: tiles of 8 keys of a warp, with one tile of 16 rows.
   static constexpr int kRowTiles = kRows / 16;
-  static constexpr int kKeyTiles = kKeys / 8 * kRowTiles / kWarps;
+  static constexpr int kKeyTiles = kKeys / 8 * kRowTiles / kLatentWarps;
   // Of weights: neighbouring threads of a row, and the keys of each.
-  static constexpr int kLanes = kThreads / kRows;
+  static constexpr int kLanes = kLatentThreads / kRows;
   static constexpr int kOwnKeys = kKeys / kLanes;
   // Of sums: warps along the rows and along columns, tiles of 16 rows and of 16 columns of each.
   static constexpr int kWarpsDown = kRowTiles > 1 ? 2 : 1;
-  static constexpr int kWarpsAlong = kWarps / kWarpsDown;
+  static constexpr int kWarpsAlong = kLatentWarps / kWarpsDown;
   static constexpr int kM = kRowTiles / kWarpsDown;
   static constexpr int kN = kValue / 16 / kWarpsAlong;
   static_assert(kKeyTiles == 1 || kKeyTiles == 2);
@@ -62,32 +63,11 @@ struct LatentShared {
         l(m + Plan::kRows) {}
 };
 
-template <typename Plan>
-__device__ void copy_queries(const CachedAttention& a, const CachedWork& work, Bf16* to) {
-  constexpr int kChunks = Plan::kDim / 8;
-  const auto* q = static_cast<const Bf16*>(a.q.data);
-  for (int i = static_cast<int>(threadIdx.x); i < Plan::kRows * kChunks; i += kThreads) {
-    const int row = i / kChunks;
-    const int c = i % kChunks * 8;
-    const int from = min(row, work.count - 1);
-    const int64_t column = int64_t{work.head_of(from)} * Plan::kDim + c;
-    copy_async_16(to + row * kStride<Plan::kDim> + c, q + work.row_of(from) * a.q.stride + column,
-                  row < work.count);
-  }
-}
-
 // Each warp copies a part of one cache block; keys that no row sees become zeros.
 template <typename Plan>
-struct KeyCopies {
-  static constexpr int kBlocks = Plan::kKeys / kCachedSlots;
-  static constexpr int kWarpsOfBlock = kWarps / kBlocks;
+struct LatentCopies : TileBlocks<Plan, Bf16> {
+  using TileBlocks<Plan, Bf16>::kBlocks, TileBlocks<Plan, Bf16>::kBlockWarps;
 
-  // Where the keys of this warp's block are, or those of another where no row sees it.
-  static __device__ const Bf16* block(const CachedAttention& a, const CachedWork& work, int begin) {
-    const int own = begin / kCachedSlots + warp_id() % kBlocks;
-    const int seen = min(max(own, work.lo / kCachedSlots), work.hi / kCachedSlots);
-    return static_cast<const Bf16*>(a.cache) + work.keys_at(a, seen);
-  }
   static __device__ void start(const CachedWork& work, int begin, const Bf16* from, Bf16* keys) {
     constexpr int kChunks = Plan::kDim / 8;
     const int first = warp_id() % kBlocks * kCachedSlots;
@@ -95,7 +75,7 @@ struct KeyCopies {
     const int hi = work.hi - begin - first;
 #pragma unroll 6
     for (int i = warp_id() / kBlocks * kWarp + lane_id(); i < kCachedSlots * kChunks;
-         i += kWarpsOfBlock * kWarp) {
+         i += kBlockWarps * kWarp) {
       const int slot = i / kChunks;
       copy_async_16(keys + (first + slot) * kStride<Plan::kDim> + i % kChunks * 8, from + i * 8,
                     lo <= slot && slot <= hi);
@@ -289,14 +269,14 @@ struct LatentSums {
 };
 
 template <typename Plan>
-__global__ void __launch_bounds__(kThreads, 1)
+__global__ void __launch_bounds__(kLatentThreads, 1)
     latent_kernel(CachedAttention a, const CachedItem* items) {
   begin_kernel();
   const CachedItem item = items[blockIdx.x];
   if (item.sequence < 0) return;
   const CachedWork work(a, item, Plan::kRows);
   if (work.count <= 0) return;
-  using Copies = KeyCopies<Plan>;
+  using Copies = LatentCopies<Plan>;
   constexpr int kKeys = Plan::kKeys;
   const LatentShared<Plan> shared;
   int begin = work.lo / kKeys * kKeys;
@@ -336,12 +316,12 @@ void launch_plan(const LaunchStream& stream, const CachedAttention& args, bool f
   const unsigned groups = few ? blocks_for(int64_t{args.few_rows_max} * args.heads, kRows) : 1;
   const auto count = static_cast<unsigned>(few ? args.few_items : args.tile_items);
   launch(stream,
-         {{count, static_cast<unsigned>(args.kv_head_count), groups}, kThreads, Plan::kBytes},
+         {{count, static_cast<unsigned>(args.kv_head_count), groups}, kLatentThreads, Plan::kBytes},
          latent_kernel<Plan>, args, few ? args.few : args.tiles);
 }
 
 template <int kDim, int kValue>
-void launch_rows(const LaunchStream& stream, const CachedAttention& args, bool few) {
+void launch_latent(const LaunchStream& stream, const CachedAttention& args, bool few) {
   constexpr int kSmall = 16;
   const bool small = few && args.heads <= kFewHeads &&
                      LatentPlan<kDim, kValue, kSmall>::kBytes <= shared_bytes_max();
@@ -361,25 +341,20 @@ int64_t bytes_of(const CachedAttention& args) {
                         : LatentPlan<288, 256, kCachedLatentRows>::kBytes;
 }
 
-bool on_16_bytes(const void* data, int64_t stride, ElementType type) {
-  return reinterpret_cast<uintptr_t>(data) % 16 == 0 &&
-         stride % (type == ElementType::kF32 ? 4 : 8) == 0;
-}
-
 }  // namespace
 
 bool cached_latent_takes(const CachedAttention& args) {
   return args.values_in_keys && (is_large(args) || is_medium(args)) && !args.in_8_bits &&
          args.cache_type == ElementType::kBf16 && args.q.type == ElementType::kBf16 &&
-         on_16_bytes(args.cache, 0, args.cache_type) &&
-         on_16_bytes(args.q.data, args.q.stride, args.q.type) &&
-         on_16_bytes(args.dst.data, args.dst.stride, args.dst.type) &&
+         flash_aligned(args.cache, args.cache_type, 0) &&
+         flash_aligned(args.q.data, args.q.type, args.q.stride) &&
+         flash_aligned(args.dst.data, args.dst.type, args.dst.stride) &&
          bytes_of(args) <= shared_bytes_max();
 }
 
 void launch_cached_latent(const LaunchStream& stream, const CachedAttention& args, bool few) {
-  if (is_large(args)) return launch_rows<576, 512>(stream, args, few);
-  launch_rows<288, 256>(stream, args, few);
+  if (is_large(args)) return launch_latent<576, 512>(stream, args, few);
+  launch_latent<288, 256>(stream, args, few);
 }
 
 }  // namespace jige::cuda

@@ -9,10 +9,9 @@
 namespace jige::cuda {
 namespace {
 
-constexpr int kRows = kPlainRows;
-constexpr int kLanes = 8;                // that share a token
-constexpr int kTokens = kWarp / kLanes;  // that a warp multiplies at once
-constexpr int kTurns = kCachedSlots / kTokens;
+constexpr int kTokenLanes = 8;                      // that share a token
+constexpr int kTokensAtOnce = kWarp / kTokenLanes;  // that a warp multiplies at once
+constexpr int kTurns = kCachedSlots / kTokensAtOnce;
 constexpr int kFour = 4;  // columns a lane takes at once
 
 __host__ __device__ constexpr int stride_of(int head_dim) {
@@ -27,14 +26,15 @@ struct Shared {
   float* alpha;  // of this warp [8]
 
   static constexpr int64_t bytes(int stride) {
-    return CachedSums::bytes(kRows, stride) +
-           int64_t{kRows} * (stride + kCachedWarps * (kCachedSlots + 1)) * int64_t{sizeof(float)};
+    return CachedSums::bytes(kPlainRows, stride) +
+           int64_t{kPlainRows} * (stride + kCachedWarps * (kCachedSlots + 1)) *
+               int64_t{sizeof(float)};
   }
   __device__ Shared(unsigned char* shared, int stride)
       : q(reinterpret_cast<float*>(shared)),
-        sums(reinterpret_cast<unsigned char*>(q + kRows * stride), kRows, stride),
-        p(sums.o + kRows * stride + warp_id() * kRows * (kCachedSlots + 1)),
-        alpha(p + kRows * kCachedSlots) {}
+        sums(reinterpret_cast<unsigned char*>(q + kPlainRows * stride), kPlainRows, stride),
+        p(sums.o + kPlainRows * stride + warp_id() * kPlainRows * (kCachedSlots + 1)),
+        alpha(p + kPlainRows * kCachedSlots) {}
 };
 
 __device__ inline float4 load_four(const float* at, int left, bool vector) {
@@ -65,13 +65,13 @@ __device__ inline float4 load_four(const int8_t* at, int left, bool vector) {
 
 // What keys and weights of a cache block are multiplied with.
 template <typename T>
-struct Factors {
-  __device__ Factors(const T*, int) {}
+struct BlockFactors {
+  __device__ BlockFactors(const T*, int) {}
   __device__ float of_key(int) const { return 1.0f; }
   __device__ float weight(float weight, int) const { return weight; }
 };
 template <>
-struct Factors<int8_t> : CachedScales {
+struct BlockFactors<int8_t> : CachedScales {
   using CachedScales::CachedScales;
   __device__ float weight(float weight, int slot) const {
     return weight == 0.0f ? 0.0f : weight * of_value(slot);  // slots may hold anything
@@ -80,18 +80,19 @@ struct Factors<int8_t> : CachedScales {
 
 // sums[turn][row] += products of a lane's columns, of all its tokens.
 template <typename T>
-__device__ void multiply(const float* q, int stride, const T* keys, int head_dim, bool vector,
-                         float (&sums)[kTurns][kRows]) {
-  const int lane = lane_id() % kLanes;
-  const int token = lane_id() / kLanes;
-  for (int c = lane * kFour; c < head_dim; c += kLanes * kFour) {
+__device__ void multiply_tokens(const float* q, int stride, const T* keys, int head_dim,
+                                bool vector, float (&sums)[kTurns][kPlainRows]) {
+  const int lane = lane_id() % kTokenLanes;
+  const int token = lane_id() / kTokenLanes;
+  for (int c = lane * kFour; c < head_dim; c += kTokenLanes * kFour) {
     float4 k[kTurns];
 #pragma unroll
     for (int turn = 0; turn < kTurns; ++turn) {
-      k[turn] = load_four(keys + (turn * kTokens + token) * head_dim + c, head_dim - c, vector);
+      k[turn] =
+          load_four(keys + (turn * kTokensAtOnce + token) * head_dim + c, head_dim - c, vector);
     }
 #pragma unroll
-    for (int row = 0; row < kRows; ++row) {
+    for (int row = 0; row < kPlainRows; ++row) {
       const float4 part = *reinterpret_cast<const float4*>(q + row * stride + c);
 #pragma unroll
       for (int turn = 0; turn < kTurns; ++turn) {
@@ -106,8 +107,8 @@ __device__ void multiply(const float* q, int stride, const T* keys, int head_dim
 }
 
 // The sum over 8 lanes of the row that is this lane's among them.
-__device__ inline float sum_of_row(const float (&sums)[kRows]) {
-  const int lane = lane_id() % kLanes;
+__device__ inline float sum_of_row(const float (&sums)[kPlainRows]) {
+  const int lane = lane_id() % kTokenLanes;
   float four[4], two[2];
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
@@ -131,29 +132,30 @@ struct State {
 
 // Scores of a cache block become weights in shared memory.
 template <typename T>
-__device__ void weigh(const CachedAttention& a, const CachedWork& work, int begin,
-                      const Factors<T>& factors, const float (&sums)[kTurns][kRows], State* state,
-                      const Shared& shared) {
+__device__ void weigh_block(const CachedAttention& a, const CachedWork& work, int begin,
+                            const BlockFactors<T>& factors, const float (&sums)[kTurns][kPlainRows],
+                            State* state, const Shared& shared) {
   const CachedScore score(a);
-  const int row = lane_id() % kLanes;
+  const int row = lane_id() % kTokenLanes;
   const int position = work.position_of(row);
   const int first = CachedWork::first_of(a, position);
   float s[kTurns];
 #pragma unroll
   for (int turn = 0; turn < kTurns; ++turn) {
-    s[turn] = sum_of_row(sums[turn]) * factors.of_key(turn * kTokens + lane_id() / kLanes);
+    s[turn] =
+        sum_of_row(sums[turn]) * factors.of_key(turn * kTokensAtOnce + lane_id() / kTokenLanes);
   }
   score(s);
   float top = state->m;
 #pragma unroll
   for (int turn = 0; turn < kTurns; ++turn) {
-    const int token = begin + turn * kTokens + lane_id() / kLanes;
+    const int token = begin + turn * kTokensAtOnce + lane_id() / kTokenLanes;
     const bool seen = first <= token && token <= position && token <= work.hi && token >= work.lo;
     if (!seen) s[turn] = -INFINITY;
     top = fmaxf(top, s[turn]);
   }
-  top = fmaxf(top, __shfl_xor_sync(kAllLanes, top, kLanes));
-  top = fmaxf(top, __shfl_xor_sync(kAllLanes, top, 2 * kLanes));
+  top = fmaxf(top, __shfl_xor_sync(kAllLanes, top, kTokenLanes));
+  top = fmaxf(top, __shfl_xor_sync(kAllLanes, top, 2 * kTokenLanes));
   const float base = top == -INFINITY ? 0.0f : top;
   const float alpha = fast_exp2(state->m - base);
   state->m = top;
@@ -164,18 +166,18 @@ __device__ void weigh(const CachedAttention& a, const CachedWork& work, int begi
     const float weight = fast_exp2(s[turn] - base);
     state->l += weight;
     shared.p[turn * kWarp + lane_id()] =  // token · 8 + row
-        factors.weight(weight, turn * kTokens + lane_id() / kLanes);
+        factors.weight(weight, turn * kTokensAtOnce + lane_id() / kTokenLanes);
   }
-  if (lane_id() < kRows) shared.alpha[lane_id()] = alpha;
+  if (lane_id() < kPlainRows) shared.alpha[lane_id()] = alpha;
   __syncwarp();
 }
 
 // o[row][part] = o · alpha + weights · values, columns 4 lane + 128 part of all rows.
 template <typename T, int kParts>
 __device__ void add_values(const Shared& shared, const T* values, int slot_begin, int slot_end,
-                           int head_dim, bool vector, float4 (&o)[kRows][kParts]) {
+                           int head_dim, bool vector, float4 (&o)[kPlainRows][kParts]) {
 #pragma unroll
-  for (int row = 0; row < kRows; ++row) {
+  for (int row = 0; row < kPlainRows; ++row) {
     const float alpha = shared.alpha[row];
 #pragma unroll
     for (int part = 0; part < kParts; ++part) {
@@ -191,8 +193,8 @@ __device__ void add_values(const Shared& shared, const T* values, int slot_begin
       if (c >= head_dim) continue;
       const float4 v = load_four(values + slot * head_dim + c, head_dim - c, vector);
 #pragma unroll
-      for (int row = 0; row < kRows; ++row) {
-        const float weight = shared.p[slot * kRows + row];
+      for (int row = 0; row < kPlainRows; ++row) {
+        const float weight = shared.p[slot * kPlainRows + row];
         float4& sum = o[row][part];
         sum.x = fmaf(weight, v.x, sum.x);
         sum.y = fmaf(weight, v.y, sum.y);
@@ -205,19 +207,19 @@ __device__ void add_values(const Shared& shared, const T* values, int slot_begin
 
 // The warps add their sums up, the first one first.
 template <int kParts>
-__device__ void add_up(const CachedAttention& a, const State& state,
-                       const float4 (&o)[kRows][kParts], CachedSums& sums) {
-  float l = state.l + __shfl_xor_sync(kAllLanes, state.l, kLanes);
-  l += __shfl_xor_sync(kAllLanes, l, 2 * kLanes);
-  if (lane_id() < kRows) {
-    sums.m[warp_id() * kRows + lane_id()] = state.m;
-    sums.l[warp_id() * kRows + lane_id()] = l;
+__device__ void add_up_rows(const CachedAttention& a, const State& state,
+                            const float4 (&o)[kPlainRows][kParts], CachedSums& sums) {
+  float l = state.l + __shfl_xor_sync(kAllLanes, state.l, kTokenLanes);
+  l += __shfl_xor_sync(kAllLanes, l, 2 * kTokenLanes);
+  if (lane_id() < kPlainRows) {
+    sums.m[warp_id() * kPlainRows + lane_id()] = state.m;
+    sums.l[warp_id() * kPlainRows + lane_id()] = l;
   }
   for (int warp = 0; warp < kCachedWarps; ++warp) {
     __syncthreads();
     if (warp != warp_id()) continue;
 #pragma unroll
-    for (int row = 0; row < kRows; ++row) {
+    for (int row = 0; row < kPlainRows; ++row) {
       const float weight = sums.weight(warp, row);
 #pragma unroll
       for (int part = 0; part < kParts; ++part) {
@@ -240,11 +242,11 @@ __global__ void __launch_bounds__(kCachedThreads)
   begin_kernel();
   const CachedItem item = items[blockIdx.x];
   if (item.sequence < 0) return;
-  const CachedWork work(a, item, kRows);
+  const CachedWork work(a, item, kPlainRows);
   if (work.count <= 0) return;
   const int stride = stride_of(a.head_dim);
   Shared shared(dynamic_shared(), stride);
-  for (int i = static_cast<int>(threadIdx.x); i < kRows * stride; i += kCachedThreads) {
+  for (int i = static_cast<int>(threadIdx.x); i < kPlainRows * stride; i += kCachedThreads) {
     const int row = i / stride;
     const int c = i % stride;
     float value = 0;
@@ -255,7 +257,7 @@ __global__ void __launch_bounds__(kCachedThreads)
     shared.q[i] = value;
   }
   __syncthreads();
-  float4 o[kRows][kParts] = {};
+  float4 o[kPlainRows][kParts] = {};
   State state;
   const int end = work.hi >= work.lo ? work.hi / kCachedSlots + 1 : 0;
   for (int block = work.lo / kCachedSlots; block < end; ++block) {
@@ -264,13 +266,13 @@ __global__ void __launch_bounds__(kCachedThreads)
     constexpr bool kBytes = std::is_same_v<T, int8_t>;
     const T* keys = static_cast<const T*>(a.cache) +
                     (kBytes ? work.bytes_at(a, block) : work.keys_at(a, block));
-    float sums[kTurns][kRows] = {};
-    multiply(shared.q, stride, keys, a.head_dim, vector, sums);
-    weigh(a, work, begin, Factors<T>(keys, a.head_dim), sums, &state, shared);
+    float sums[kTurns][kPlainRows] = {};
+    multiply_tokens(shared.q, stride, keys, a.head_dim, vector, sums);
+    weigh_block(a, work, begin, BlockFactors<T>(keys, a.head_dim), sums, &state, shared);
     add_values<T, kParts>(shared, keys + kCachedSlots * a.head_dim, max(work.lo - begin, 0),
                           min(work.hi - begin + 1, kCachedSlots), a.head_dim, vector, o);
   }
-  add_up<kParts>(a, state, o, shared.sums);
+  add_up_rows<kParts>(a, state, o, shared.sums);
   store_sums(a, work, shared.sums);
 }
 
@@ -297,7 +299,7 @@ void launch_cached_plain(const LaunchStream& stream, const CachedAttention& args
   const uintptr_t bytes = args.in_8_bits ? kFour : kFour * (in_bf16 ? sizeof(Bf16) : sizeof(float));
   const bool vector =
       args.head_dim % kFour == 0 && reinterpret_cast<uintptr_t>(args.cache) % bytes == 0;
-  const unsigned groups = few ? blocks_for(int64_t{args.few_rows_max} * args.heads, kRows) : 1;
+  const unsigned groups = few ? blocks_for(int64_t{args.few_rows_max} * args.heads, kPlainRows) : 1;
   const auto count = static_cast<unsigned>(few ? args.few_items : args.tile_items);
   const auto kernel = args.in_8_bits ? plain_kernel_of<int8_t>(args.head_dim)
                       : in_bf16      ? plain_kernel_of<Bf16>(args.head_dim)

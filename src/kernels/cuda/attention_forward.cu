@@ -159,7 +159,7 @@ __device__ void finish_rows(const ForwardArgs& args, RowState<kM>& state, int he
 
 template <typename Case, bool kBothSides>
 __global__ void __launch_bounds__(ForwardPlan<Case>::kThreads, ForwardPlan<Case>::kBlocks)
-    forward_kernel(ForwardArgs args) {
+    flash_forward_kernel(ForwardArgs args) {
   begin_kernel();
   using Plan = ForwardPlan<Case>;
   constexpr int kDim = Plan::kDim;
@@ -227,38 +227,38 @@ __global__ void __launch_bounds__(ForwardPlan<Case>::kThreads, ForwardPlan<Case>
 // Heads that causal attention has no tiles of.
 constexpr int kNarrowHead = 32;
 
-bool on_tensor_cores(const FlatAttentionForward& args) {
+bool forward_on_tensor_cores(const FlatAttentionForward& args) {
   const bool narrow = args.both_sides && args.attention.head_dim == kNarrowHead;
   return (narrow ? flash_takes_types(args.attention) : flash_takes(args.attention)) &&
          flash_aligned(args.dst.data, args.dst.type, args.dst.stride) && !args.distances.row_of;
 }
 
 template <typename Case, bool kBothSides>
-void launch_forward(const LaunchStream& stream, const FlatAttentionForward& args) {
+void launch_flash_forward(const LaunchStream& stream, const FlatAttentionForward& args) {
   using Plan = ForwardPlan<Case>;
   const auto blocks = static_cast<unsigned>(args.tiles.count * args.attention.head_count);
-  launch(stream, {blocks, Plan::kThreads, Plan::kBytes}, forward_kernel<Case, kBothSides>,
+  launch(stream, {blocks, Plan::kThreads, Plan::kBytes}, flash_forward_kernel<Case, kBothSides>,
          ForwardArgs{args, scores_of(args.attention)});
 }
 
 }  // namespace
 
 int32_t attention_forward_rows(const LaunchStream& stream, const FlatAttentionForward& args) {
-  if (!on_tensor_cores(args)) return kPlainAttentionRows;
+  if (!forward_on_tensor_cores(args)) return kPlainAttentionRows;
   return flash_queries(stream, args.attention, args.rows);
 }
 
 void attention_forward(const LaunchStream& stream, const FlatAttentionForward& args) {
-  if (!on_tensor_cores(args)) return plain_attention_forward(stream, args);
+  if (!forward_on_tensor_cores(args)) return plain_attention_forward(stream, args);
   const bool small = args.tiles.rows == kSmallTile;
   if (args.attention.head_dim == kNarrowHead) {
-    if (small) return launch_forward<FlashCase<kNarrowHead, true>, true>(stream, args);
-    return launch_forward<FlashCase<kNarrowHead, false>, true>(stream, args);
+    if (small) return launch_flash_forward<FlashCase<kNarrowHead, true>, true>(stream, args);
+    return launch_flash_forward<FlashCase<kNarrowHead, false>, true>(stream, args);
   }
   with_flash_case(args.attention.head_dim, small, [&](auto which) {
     using Case = decltype(which);
-    if (args.both_sides) return launch_forward<Case, true>(stream, args);
-    launch_forward<Case, false>(stream, args);
+    if (args.both_sides) return launch_flash_forward<Case, true>(stream, args);
+    launch_flash_forward<Case, false>(stream, args);
   });
 }
 

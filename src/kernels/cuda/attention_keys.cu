@@ -35,8 +35,8 @@ struct QueryWalk {
 };
 
 template <typename Case>
-__device__ void copy_queries(const FlatAttentionBackward& args, const AttentionTile& tile,
-                             const QueryWalk& walk, Bf16* q, Bf16* grad) {
+__device__ void copy_query_tiles(const FlatAttentionBackward& args, const AttentionTile& tile,
+                                 const QueryWalk& walk, Bf16* q, Bf16* grad) {
   using Plan = KeysPlan<Case>;
   constexpr int kDim = Plan::kDim;
   const int64_t row = int64_t{tile.row} + walk.at;
@@ -80,7 +80,7 @@ __device__ void add_queries(const BackwardArgs& args, const Bf16* own_k, const B
 
 template <typename Case, bool kBends>
 __global__ void __launch_bounds__(KeysPlan<Case>::kThreads, KeysPlan<Case>::kBlocks)
-    keys_kernel(BackwardArgs args) {
+    flash_keys_kernel(BackwardArgs args) {
   begin_kernel();
   using Plan = KeysPlan<Case>;
   constexpr int kDim = Plan::kDim;
@@ -110,7 +110,7 @@ __global__ void __launch_bounds__(KeysPlan<Case>::kThreads, KeysPlan<Case>::kBlo
     walk.end = static_cast<int>(
         min(int64_t{tile.length}, int64_t{tile.begin} + Plan::kKeys - 1 + shape.window));
   }
-  copy_queries<Case>(args.flat, tile, walk, q, grad);
+  copy_query_tiles<Case>(args.flat, tile, walk, q, grad);
   copy_async_commit();
   if (thread < Plan::kQueryRows) {
     statistics[thread] = query_statistics(args.flat, tile, walk.head, walk.at + thread);
@@ -131,8 +131,8 @@ __global__ void __launch_bounds__(KeysPlan<Case>::kThreads, KeysPlan<Case>::kBlo
     walk.next(Plan::kQueryRows);
     float2 next = make_float2(0.0f, 0.0f);
     if (!walk.done()) {
-      copy_queries<Case>(args.flat, tile, walk, q + (stage ^ 1) * kTile,
-                         grad + (stage ^ 1) * kTile);
+      copy_query_tiles<Case>(args.flat, tile, walk, q + (stage ^ 1) * kTile,
+                             grad + (stage ^ 1) * kTile);
       if (thread < Plan::kQueryRows)
         next = query_statistics(args.flat, tile, walk.head, walk.at + thread);
     }
@@ -159,8 +159,8 @@ void flash_gradients_of_keys(const LaunchStream& stream, const BackwardArgs& arg
     using Case = decltype(which);
     using Plan = KeysPlan<Case>;
     const LaunchShape launches{blocks, Plan::kThreads, Plan::kBytes};
-    if (shape.cap > 0) return launch(stream, launches, keys_kernel<Case, true>, args);
-    launch(stream, launches, keys_kernel<Case, false>, args);
+    if (shape.cap > 0) return launch(stream, launches, flash_keys_kernel<Case, true>, args);
+    launch(stream, launches, flash_keys_kernel<Case, false>, args);
   });
 }
 

@@ -42,7 +42,7 @@ __device__ void add_keys(const BackwardArgs& args, const Bf16* own_q, const Bf16
 
 template <typename Case, bool kBends>
 __global__ void __launch_bounds__(QueriesPlan<Case>::kThreads, QueriesPlan<Case>::kBlocks)
-    queries_kernel(BackwardArgs args) {
+    flash_queries_kernel(BackwardArgs args) {
   begin_kernel();
   using Plan = QueriesPlan<Case>;
   constexpr int kDim = Plan::kDim;
@@ -116,8 +116,8 @@ void flash_gradients_of_queries(const LaunchStream& stream, const BackwardArgs& 
     using Case = decltype(which);
     using Plan = QueriesPlan<Case>;
     const LaunchShape launches{blocks, Plan::kThreads, Plan::kBytes};
-    if (shape.cap > 0) return launch(stream, launches, queries_kernel<Case, true>, args);
-    launch(stream, launches, queries_kernel<Case, false>, args);
+    if (shape.cap > 0) return launch(stream, launches, flash_queries_kernel<Case, true>, args);
+    launch(stream, launches, flash_queries_kernel<Case, false>, args);
   });
 }
 

@@ -6,8 +6,7 @@
 namespace jige::cuda {
 namespace {
 
-constexpr int kThreads = 128;
-constexpr int kRows = kSpanTileRows;
+constexpr int kConvThreads = 128;
 constexpr int kPair = 2;  // columns of a thread where all is aligned to them
 
 template <int W>
@@ -57,12 +56,12 @@ struct Columns {
 // The inputs of a tile's rows and the kTaps - 1 before them, zeros where there are none.
 template <int W, int kTaps>
 struct Inputs {
-  float x[kTaps - 1 + kRows][W];
+  float x[kTaps - 1 + kSpanTileRows][W];
 
   __device__ Inputs(const ConstRows& src, int64_t columns, int taps, const void* state,
                     const SpanTile& tile, int64_t column) {
 #pragma unroll
-    for (int i = 0; i < kTaps - 1 + kRows; ++i) {
+    for (int i = 0; i < kTaps - 1 + kSpanTileRows; ++i) {
       const int offset = i - (kTaps - 1);
       const int row = tile.first + offset;
       for (int c = 0; c < W; ++c) x[i][c] = 0.0f;
@@ -89,13 +88,13 @@ __device__ void product(const Columns<W, kTaps>& columns, const Inputs<W, kTaps>
 }
 
 // The column and the tile of a thread, or none.
-struct Place {
+struct ConvPlace {
   int64_t column, tile;
   bool valid;
 };
 template <int W>
-__device__ Place place_of(const RecurrentSpans& spans, int64_t columns) {
-  const int64_t index = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+__device__ ConvPlace conv_place(const RecurrentSpans& spans, int64_t columns) {
+  const int64_t index = int64_t{blockIdx.x} * kConvThreads + threadIdx.x;
   const Divided at = divide(index, columns / W);
   return {at.remainder * W, at.quotient, at.quotient < spans.tiles};
 }
@@ -119,11 +118,11 @@ __device__ void renew_state(const cpu::CausalConvOperands& in, const RecurrentSp
 }
 
 template <int W, int kTaps>
-__global__ void __launch_bounds__(kThreads)
-    forward_kernel(cpu::CausalConvForwardArgs args, RecurrentSpans spans) {
+__global__ void __launch_bounds__(kConvThreads)
+    conv_forward_kernel(cpu::CausalConvForwardArgs args, RecurrentSpans spans) {
   begin_kernel();
   const cpu::CausalConvOperands& in = args.in;
-  const Place place = place_of<W>(spans, in.columns);
+  const ConvPlace place = conv_place<W>(spans, in.columns);
   if (!place.valid) return;
   const SpanTile tile = find_span_tile(spans, place.tile);
   const auto state_at = [&](int row) {
@@ -135,7 +134,7 @@ __global__ void __launch_bounds__(kThreads)
                                 place.column);
   const Columns<W, kTaps> columns(in, place.column);
 #pragma unroll
-  for (int t = 0; t < kRows; ++t) {
+  for (int t = 0; t < kSpanTileRows; ++t) {
     if (t >= tile.count) break;
     float u[W];
     product(columns, inputs, t, u);
@@ -155,18 +154,18 @@ __global__ void __launch_bounds__(kThreads)
 
 // grad_products of grad_dst.
 template <int W, int kTaps>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kConvThreads)
     products_kernel(cpu::CausalConvBackwardArgs args, RecurrentSpans spans) {
   begin_kernel();
   const cpu::CausalConvOperands& in = args.in;
-  const Place place = place_of<W>(spans, in.columns);
+  const ConvPlace place = conv_place<W>(spans, in.columns);
   if (!place.valid) return;
   const SpanTile tile = find_span_tile(spans, place.tile);
   const Inputs<W, kTaps> inputs(in.src, in.columns, static_cast<int>(in.taps), nullptr, tile,
                                 place.column);
   const Columns<W, kTaps> columns(in, place.column);
 #pragma unroll
-  for (int t = 0; t < kRows; ++t) {
+  for (int t = 0; t < kSpanTileRows; ++t) {
     if (t >= tile.count) break;
     const int64_t row = tile.span.row_begin + tile.first + t;
     float u[W], grad[W];
@@ -186,16 +185,16 @@ __global__ void __launch_bounds__(kThreads)
 
 // grad_src of grad_products.
 template <int W, int kTaps>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kConvThreads)
     sources_kernel(cpu::CausalConvBackwardArgs args, RecurrentSpans spans) {
   begin_kernel();
   const cpu::CausalConvOperands& in = args.in;
-  const Place place = place_of<W>(spans, in.columns);
+  const ConvPlace place = conv_place<W>(spans, in.columns);
   if (!place.valid) return;
   const SpanTile tile = find_span_tile(spans, place.tile);
-  float grads[kRows + kTaps - 1][W];  // from the tile's first row on
+  float grads[kSpanTileRows + kTaps - 1][W];  // from the tile's first row on
 #pragma unroll
-  for (int i = 0; i < kRows + kTaps - 1; ++i) {
+  for (int i = 0; i < kSpanTileRows + kTaps - 1; ++i) {
     const int row = tile.first + i;
     for (int c = 0; c < W; ++c) grads[i][c] = 0.0f;
     if (row >= tile.span.row_count || i >= tile.count + static_cast<int>(in.taps) - 1) continue;
@@ -204,7 +203,7 @@ __global__ void __launch_bounds__(kThreads)
   }
   const Columns<W, kTaps> columns(in, place.column);
 #pragma unroll
-  for (int t = 0; t < kRows; ++t) {
+  for (int t = 0; t < kSpanTileRows; ++t) {
     if (t >= tile.count) break;
     float sum[W] = {};
 #pragma unroll
@@ -221,18 +220,19 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // How tiles are shared out for sums over rows.
-struct Parts {
+struct TileParts {
   int64_t count;
   int64_t tiles;  // of each
 };
 
 // sums [parts, taps + 1, C]: of each tap, then of the bias.
 template <int W, int kTaps>
-__global__ void __launch_bounds__(kThreads)
-    part_kernel(cpu::CausalConvWeightArgs args, RecurrentSpans spans, Parts parts, float* sums) {
+__global__ void __launch_bounds__(kConvThreads)
+    part_kernel(cpu::CausalConvWeightArgs args, RecurrentSpans spans, TileParts parts,
+                float* sums) {
   begin_kernel();
   const cpu::CausalConvOperands& in = args.in;
-  const int64_t index = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  const int64_t index = int64_t{blockIdx.x} * kConvThreads + threadIdx.x;
   const Divided at = divide(index, in.columns / W);
   if (at.quotient >= parts.count) return;
   const int64_t column = at.remainder * W;
@@ -245,7 +245,7 @@ __global__ void __launch_bounds__(kThreads)
     const Inputs<W, kTaps> inputs(in.src, in.columns, static_cast<int>(in.taps), nullptr, tile,
                                   column);
 #pragma unroll
-    for (int t = 0; t < kRows; ++t) {
+    for (int t = 0; t < kSpanTileRows; ++t) {
       if (t >= tile.count) break;
       const int64_t row = tile.span.row_begin + tile.first + t;
       float grad[W];
@@ -269,24 +269,24 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Adds the parts of a column, kWarps interleaved sums of them, in ascending order.
-constexpr int kWarps = 8;
-__global__ void __launch_bounds__(kWarps* kWarp)
-    add_parts_kernel(cpu::CausalConvWeightArgs args, const float* sums, int64_t parts) {
+// Adds the parts of a column, kConvWarps interleaved sums of them, in ascending order.
+constexpr int kConvWarps = 8;
+__global__ void __launch_bounds__(kConvWarps* kWarp)
+    conv_add_parts_kernel(cpu::CausalConvWeightArgs args, const float* sums, int64_t parts) {
   begin_kernel();
-  __shared__ float shared[kWarps][kWarp];
+  __shared__ float shared[kConvWarps][kWarp];
   const int64_t column = int64_t{blockIdx.x} * kWarp + lane_id();
   const int64_t tap = blockIdx.y;
   const bool valid = column < args.in.columns;
   const float* const from = sums + tap * args.in.columns + column;
   float sum = 0.0f;
-  for (int64_t part = warp_id(); valid && part < parts; part += kWarps) {
+  for (int64_t part = warp_id(); valid && part < parts; part += kConvWarps) {
     sum += from[part * (args.in.taps + 1) * args.in.columns];
   }
   shared[warp_id()][lane_id()] = sum;
   __syncthreads();
   if (warp_id() != 0 || !valid) return;
-  for (int i = 1; i < kWarps; ++i) sum += shared[i][lane_id()];
+  for (int i = 1; i < kConvWarps; ++i) sum += shared[i][lane_id()];
   if (tap < args.in.taps) {
     args.grad_weight[column * args.grad_weight_stride + tap] += sum;
   } else {
@@ -306,10 +306,8 @@ bool in_pairs(int64_t columns, const AnyRows&... operands) {
 }
 
 // Calls run(columns of a thread, taps), both as types.
-template <int kCount>
-struct Count {};
 template <typename Run>
-void with_columns(bool pairs, int64_t taps, Run run) {
+void with_conv_columns(bool pairs, int64_t taps, Run run) {
   constexpr int kFewTaps = 4;
   const auto with_taps = [&]<int W>(Count<W> width) {
     if (taps <= kFewTaps) return run(width, Count<kFewTaps>());
@@ -319,11 +317,11 @@ void with_columns(bool pairs, int64_t taps, Run run) {
   with_taps(Count<1>());
 }
 
-LaunchShape shape_of(int64_t count, int64_t columns, int width) {
-  return {blocks_for(count * (columns / width), kThreads), kThreads};
+LaunchShape conv_shape(int64_t count, int64_t columns, int width) {
+  return {blocks_for(count * (columns / width), kConvThreads), kConvThreads};
 }
 
-Parts parts_of(const LaunchStream& stream, int64_t columns, const RecurrentSpans& spans) {
+TileParts tile_parts(const LaunchStream& stream, int64_t columns, const RecurrentSpans& spans) {
   constexpr int64_t kThreadsPerMultiprocessor = 1024;
   constexpr int64_t kTilesLeast = 4;
   const int64_t wanted = ceil_div(int64_t{stream.multiprocessors} * kThreadsPerMultiprocessor,
@@ -341,8 +339,8 @@ void causal_conv_forward(const LaunchStream& stream, const cpu::CausalConvForwar
                          const RecurrentSpans& spans) {
   bool pairs = in_pairs(args.in.columns, args.in.src, args.dst);
   if (args.states.data) pairs = pairs && in_pairs(args.in.columns, args.states);
-  with_columns(pairs, args.in.taps, [&]<int W, int kTaps>(Count<W>, Count<kTaps>) {
-    launch(stream, shape_of(spans.tiles, args.in.columns, W), forward_kernel<W, kTaps>, args,
+  with_conv_columns(pairs, args.in.taps, [&]<int W, int kTaps>(Count<W>, Count<kTaps>) {
+    launch(stream, conv_shape(spans.tiles, args.in.columns, W), conv_forward_kernel<W, kTaps>, args,
            spans);
   });
 }
@@ -351,8 +349,8 @@ void causal_conv_backward_input(const LaunchStream& stream, const cpu::CausalCon
                                 const RecurrentSpans& spans) {
   const bool pairs =
       in_pairs(args.in.columns, args.in.src, args.grad_src, args.grad_products, args.grad_dst);
-  with_columns(pairs, args.in.taps, [&]<int W, int kTaps>(Count<W>, Count<kTaps>) {
-    const LaunchShape shape = shape_of(spans.tiles, args.in.columns, W);
+  with_conv_columns(pairs, args.in.taps, [&]<int W, int kTaps>(Count<W>, Count<kTaps>) {
+    const LaunchShape shape = conv_shape(spans.tiles, args.in.columns, W);
     launch(stream, shape, products_kernel<W, kTaps>, args, spans);
     launch(stream, shape, sources_kernel<W, kTaps>, args, spans);
   });
@@ -361,23 +359,23 @@ void causal_conv_backward_input(const LaunchStream& stream, const cpu::CausalCon
 int64_t causal_conv_backward_weight_scratch(const LaunchStream& stream,
                                             const cpu::CausalConvWeightArgs& args,
                                             const RecurrentSpans& spans) {
-  const int64_t sums = parts_of(stream, args.in.columns, spans).count * (args.in.taps + 1);
+  const int64_t sums = tile_parts(stream, args.in.columns, spans).count * (args.in.taps + 1);
   return sums * args.in.columns * static_cast<int64_t>(sizeof(float));
 }
 
 void causal_conv_backward_weight(const LaunchStream& stream, const cpu::CausalConvWeightArgs& args,
                                  const RecurrentSpans& spans, void* scratch) {
-  const Parts parts = parts_of(stream, args.in.columns, spans);
+  const TileParts parts = tile_parts(stream, args.in.columns, spans);
   if (parts.count == 0) return;
   auto* const sums = static_cast<float*>(scratch);
   const bool pairs = in_pairs(args.in.columns, args.in.src, args.grad_products);
-  with_columns(pairs, args.in.taps, [&]<int W, int kTaps>(Count<W>, Count<kTaps>) {
-    launch(stream, shape_of(parts.count, args.in.columns, W), part_kernel<W, kTaps>, args, spans,
+  with_conv_columns(pairs, args.in.taps, [&]<int W, int kTaps>(Count<W>, Count<kTaps>) {
+    launch(stream, conv_shape(parts.count, args.in.columns, W), part_kernel<W, kTaps>, args, spans,
            parts, sums);
   });
   const auto rows = static_cast<unsigned>(args.in.taps + (args.grad_bias ? 1 : 0));
-  launch(stream, {dim3(blocks_for(args.in.columns, kWarp), rows), kWarps * kWarp}, add_parts_kernel,
-         args, sums, parts.count);
+  launch(stream, {dim3(blocks_for(args.in.columns, kWarp), rows), kConvWarps * kWarp},
+         conv_add_parts_kernel, args, sums, parts.count);
 }
 
 }  // namespace jige::cuda

@@ -5,10 +5,10 @@
 namespace jige::cuda {
 namespace {
 
-constexpr int kThreads = 1024;
-constexpr int kLoads = 4;  // vectors that a thread has on the way
+constexpr int kCrossEntropyThreads = 1024;
+constexpr int kCrossEntropyLoads = 4;  // vectors that a thread has on the way
 constexpr float kLog2E = 1.44269504088896f;
-constexpr float kLowest = -3.402823466e38f;
+constexpr float kLeastFloat = -3.402823466e38f;
 // Shared memory of a block that has a multiprocessor for itself, and where two share it.
 constexpr int64_t kRowBytesAlone = int64_t{160} << 10;
 constexpr int64_t kRowBytesShared = int64_t{100} << 10;
@@ -34,7 +34,7 @@ struct NoCap {
 
 // Σ exp(x - largest) of the logits that were added.
 struct OnlineSum {
-  float largest = kLowest;
+  float largest = kLeastFloat;
   float sum = 0;
 
   template <int count>
@@ -85,10 +85,11 @@ struct Row {
 template <typename Bend>
 __device__ inline OnlineSum sum_row(const Row& row, const Bend& bend) {
   OnlineSum total;
-  for (int64_t first = threadIdx.x; first < row.vectors; first += kLoads * kThreads) {
-    float x[4 * kLoads];
-    for (int i = 0; i < kLoads; ++i) {
-      const int64_t v = first + i * kThreads;
+  for (int64_t first = threadIdx.x; first < row.vectors;
+       first += kCrossEntropyLoads * kCrossEntropyThreads) {
+    float x[4 * kCrossEntropyLoads];
+    for (int i = 0; i < kCrossEntropyLoads; ++i) {
+      const int64_t v = first + i * kCrossEntropyThreads;
       const float none = bits_to_float(0xff800000u);  // -infinity
       const float4 four = v < row.vectors ? row.load(v) : make_float4(none, none, none, none);
       x[4 * i] = four.x;
@@ -96,8 +97,8 @@ __device__ inline OnlineSum sum_row(const Row& row, const Bend& bend) {
       x[4 * i + 2] = four.z;
       x[4 * i + 3] = four.w;
     }
-    for (int i = 0; i < kLoads; ++i) {
-      const int64_t v = first + i * kThreads;
+    for (int i = 0; i < kCrossEntropyLoads; ++i) {
+      const int64_t v = first + i * kCrossEntropyThreads;
       float* four = x + 4 * i;
       if (v >= row.vectors) continue;
       for (int j = 0; j < 4; ++j) four[j] = bend.bend(four[j]);
@@ -134,17 +135,17 @@ __device__ inline void store_four(Bf16* at, const float (&x)[4]) {
 template <typename Grad, typename Bend>
 __device__ inline void write_row(const Row& row, const Gradient<Bend>& gradient, Grad* grad) {
   const bool aligned = reinterpret_cast<uintptr_t>(grad + row.head) % (4 * sizeof(Grad)) == 0;
-  constexpr int64_t kStep = kLoads * kThreads;
+  constexpr int64_t kStep = kCrossEntropyLoads * kCrossEntropyThreads;
   const int64_t steps = (row.vectors + kStep - 1) / kStep;
   for (int64_t step = steps - 1; step >= 0; --step) {
     const int64_t first = step * kStep + threadIdx.x;
-    float4 fours[kLoads];
-    for (int i = 0; i < kLoads; ++i) {
-      const int64_t v = first + i * kThreads;
+    float4 fours[kCrossEntropyLoads];
+    for (int i = 0; i < kCrossEntropyLoads; ++i) {
+      const int64_t v = first + i * kCrossEntropyThreads;
       if (v < row.vectors) fours[i] = v < row.kept ? row.memory[v] : row.load(v);
     }
-    for (int i = 0; i < kLoads; ++i) {
-      const int64_t v = first + i * kThreads;
+    for (int i = 0; i < kCrossEntropyLoads; ++i) {
+      const int64_t v = first + i * kCrossEntropyThreads;
       if (v >= row.vectors) continue;
       float x[4] = {fours[i].x, fours[i].y, fours[i].z, fours[i].w};
       for (int j = 0; j < 4; ++j) {
@@ -166,12 +167,12 @@ __device__ inline void write_row(const Row& row, const Gradient<Bend>& gradient,
 
 template <typename Grad>
 __device__ inline void fill_row(Grad* grad, int64_t count, float value) {
-  for (int64_t i = threadIdx.x; i < count; i += kThreads) store(grad + i, value);
+  for (int64_t i = threadIdx.x; i < count; i += kCrossEntropyThreads) store(grad + i, value);
 }
 
 // args.grad.data null: none.
 template <typename Grad, typename Bend>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kCrossEntropyThreads)
     cross_entropy_kernel(cpu::CrossEntropyArgs args, int64_t kept) {
   begin_kernel();
   __shared__ float shared[kWarp];
@@ -206,7 +207,7 @@ __global__ void __launch_bounds__(kThreads)
 }  // namespace
 
 void cross_entropy(const LaunchStream& stream, const cpu::CrossEntropyArgs& args, int64_t rows) {
-  LaunchShape shape = {blocks_for(rows, 1), kThreads};
+  LaunchShape shape = {blocks_for(rows, 1), kCrossEntropyThreads};
   if (args.grad.data) {
     const int64_t row_bytes = args.vocabulary * static_cast<int64_t>(sizeof(float));
     const int64_t wanted = row_bytes > 2 * kRowBytesShared ? kRowBytesAlone : kRowBytesShared;

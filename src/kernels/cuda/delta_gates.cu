@@ -5,10 +5,8 @@
 namespace jige::cuda {
 namespace {
 
-constexpr float kLinearFrom = 20.0f;  // above it softplus(x) is taken for x
-
-__device__ float softplus(float x) { return x > kLinearFrom ? x : log1pf(expf(x)); }
-__device__ float softplus_slope(float x) { return x > kLinearFrom ? 1.0f : sigmoid(x); }
+// Of softplus, which makes steps of sums.
+__device__ float step_slope(float x) { return x > kSoftplusLinearFrom ? 1.0f : sigmoid(x); }
 
 __device__ float element(const ConstRows& rows, int64_t row, int64_t column) {
   return load_element(rows.data, rows.type, row * rows.stride + column);
@@ -39,7 +37,7 @@ struct GatesBackward {
     const float argument = element(in.a, row, head) + in.bias[head];
     const float grad_rate = element(args.grad_rate, row, head);
     const float scaled = element(args.grad_log_decay, row, head) * -expf(in.log_scale[head]);
-    const float grad_a = (in.has_b ? scaled : scaled + grad_rate) * softplus_slope(argument);
+    const float grad_a = (in.has_b ? scaled : scaled + grad_rate) * step_slope(argument);
     store_at(args.grad_a, row, head, grad_a);
     if (in.has_b) {
       const float b = element(in.b, row, head);

@@ -217,8 +217,6 @@ class DeltaChunk {
 };
 
 // Calls run(rows of a lane), as a type, for heads of so many rows.
-template <int kCount>
-struct Count {};
 template <typename Run>
 void with_rows(int64_t key_dim, Run run) {
   if (key_dim <= 8 * kRowLanes) return run(Count<8>());

@@ -4,12 +4,12 @@
 namespace jige::cuda {
 namespace {
 
-constexpr int kWarps = 8;
-constexpr int kPartColumns = kWarps * kWarpColumns;
+constexpr int kDeltaBackwardWarps = 8;
+constexpr int kDeltaBackwardColumns = kDeltaBackwardWarps * kWarpColumns;
 constexpr int64_t kFloatBytes = sizeof(float);
 
 template <int R>
-constexpr int kTokens = R > 16 ? 4 : 8;  // of a chunk
+constexpr int kDeltaBackwardTokens = R > 16 ? 4 : 8;  // of a chunk
 
 // The value heads that are gone through at once, and what is kept of them, all f32.
 struct HeadSlice {
@@ -50,23 +50,24 @@ __device__ void set_sources(const DeltaBackward& args, const HeadSlice& slice, i
 // Sums of the rows of a chunk's tokens over all columns of a part: each warp puts its own into
 // shared memory, [tokens][warps][8 R].
 template <int R>
-struct PartSums {
+struct PartRowSums {
   static constexpr int kRows = kRowLanes * R;
-  static constexpr int kFloats = kTokens<R> * kWarps * kRows;
+  static constexpr int kFloats = kDeltaBackwardTokens<R> * kDeltaBackwardWarps * kRows;
   float* shared;
 
   __device__ void put(int token, float (&x)[R]) const {
     sum_columns<R>(x);
-    store_column_sums(x, shared + (token * kWarps + warp_id()) * kRows);
+    store_column_sums(x, shared + (token * kDeltaBackwardWarps + warp_id()) * kRows);
   }
   // After a barrier: stores the sums of tokens [row, row + count), or adds them.
   __device__ void store(const HeadSlice& slice, const DeltaPart& part, int64_t kind, int64_t row,
                         int count, bool adds) const {
     const int warps = (part.columns + kWarpColumns - 1) / kWarpColumns;
-    for (int i = static_cast<int>(threadIdx.x); i < count * kRows; i += kWarps * kWarp) {
+    for (int i = static_cast<int>(threadIdx.x); i < count * kRows;
+         i += kDeltaBackwardWarps * kWarp) {
       const int token = i / kRows;
       float* const to = sums_of(slice, kind, row + token, part.head, part.part, kRows) + i % kRows;
-      const float* const from = shared + token * kWarps * kRows + i % kRows;
+      const float* const from = shared + token * kDeltaBackwardWarps * kRows + i % kRows;
       float sum = adds ? *to : 0.0f;
       for (int warp = 0; warp < warps; ++warp) sum += from[warp * kRows];
       *to = sum;
@@ -97,7 +98,8 @@ __device__ void load_delta(const Chunk& chunk, int token, float (&delta)[kLaneCo
 }
 
 template <int R, bool kCorrects>
-using GradientChunk = DeltaChunk<R, kWarps, kTokens<R>, kCorrects ? 3 : 2>;
+using GradientChunk =
+    DeltaChunk<R, kDeltaBackwardWarps, kDeltaBackwardTokens<R>, kCorrects ? 3 : 2>;
 
 // A token's step with dS: `later` becomes dS'ᵀ k^, `sums` the lane's of rows of dS δ.
 template <int R, bool kCorrects>
@@ -138,16 +140,16 @@ __device__ void step_back(const GradientChunk<R, kCorrects>& chunk, int token,
 
 // Goes backward with dS.
 template <int R, bool kCorrects>
-__global__ void __launch_bounds__(kWarps* kWarp)
+__global__ void __launch_bounds__(kDeltaBackwardWarps* kWarp)
     gradient_kernel(DeltaBackward args, HeadSlice slice) {
   begin_kernel();
   using Chunk = GradientChunk<R, kCorrects>;
   const cpu::DeltaRuleOperands& in = args.rule.in;
   const DeltaPart part =
-      part_of(args.spans, slice.head_begin, slice.head_count, in.value_dim, kPartColumns);
+      part_of(args.spans, slice.head_begin, slice.head_count, in.value_dim, kDeltaBackwardColumns);
   auto* const shared = reinterpret_cast<float*>(dynamic_shared());
   Chunk chunk(in, part, shared);
-  const PartSums<R> key_sums = {shared + Chunk::kFloats};
+  const PartRowSums<R> key_sums = {shared + Chunk::kFloats};
   ColumnSource sources[kCorrects ? 3 : 2];
   set_sources(args, slice, part.head, sources, kCorrects);
   const ColumnSource deltas = of_slice(slice.deltas, in, slice, part.head);
@@ -156,13 +158,13 @@ __global__ void __launch_bounds__(kWarps* kWarp)
   float grads[R][kLaneColumns] = {};
 
   const int rows = part.span.row_count;
-  const int last = (rows - 1) / kTokens<R> * kTokens<R>;
+  const int last = (rows - 1) / kDeltaBackwardTokens<R> * kDeltaBackwardTokens<R>;
   chunk.fetch(sources, last, rows - last);
-  for (int first = last; first >= 0; first -= kTokens<R>) {
-    const int count = min(rows - first, kTokens<R>);
+  for (int first = last; first >= 0; first -= kDeltaBackwardTokens<R>) {
+    const int count = min(rows - first, kDeltaBackwardTokens<R>);
     const int64_t row = int64_t{part.span.row_begin} + first;
     ready<kCorrects>(chunk);
-    if (first > 0) chunk.fetch(sources, first - kTokens<R>, kTokens<R>);
+    if (first > 0) chunk.fetch(sources, first - kDeltaBackwardTokens<R>, kDeltaBackwardTokens<R>);
     for (int token = count - 1; active && token >= 0; --token) {
       float later[kLaneColumns], sums[R];
       step_back<R, kCorrects>(chunk, token, grads, later, sums);
@@ -180,7 +182,7 @@ __global__ void __launch_bounds__(kWarps* kWarp)
 }
 
 template <int R, bool kCorrects>
-using StateChunk = DeltaChunk<R, kWarps, kTokens<R>, kCorrects ? 4 : 2>;
+using StateChunk = DeltaChunk<R, kDeltaBackwardWarps, kDeltaBackwardTokens<R>, kCorrects ? 4 : 2>;
 
 // A token's step with S: the lane's of rows of S~ do and of S~ dm.
 template <int R, bool kCorrects>
@@ -208,16 +210,17 @@ __device__ void step_on(const StateChunk<R, kCorrects>& chunk, int token,
 
 // Goes forward with S.
 template <int R, bool kCorrects>
-__global__ void __launch_bounds__(kWarps* kWarp) state_kernel(DeltaBackward args, HeadSlice slice) {
+__global__ void __launch_bounds__(kDeltaBackwardWarps* kWarp)
+    state_kernel(DeltaBackward args, HeadSlice slice) {
   begin_kernel();
   using Chunk = StateChunk<R, kCorrects>;
   const cpu::DeltaRuleOperands& in = args.rule.in;
   const DeltaPart part =
-      part_of(args.spans, slice.head_begin, slice.head_count, in.value_dim, kPartColumns);
+      part_of(args.spans, slice.head_begin, slice.head_count, in.value_dim, kDeltaBackwardColumns);
   auto* const shared = reinterpret_cast<float*>(dynamic_shared());
   Chunk chunk(in, part, shared);
-  const PartSums<R> query_sums = {shared + Chunk::kFloats};
-  const PartSums<R> key_sums = {query_sums.shared + PartSums<R>::kFloats};
+  const PartRowSums<R> query_sums = {shared + Chunk::kFloats};
+  const PartRowSums<R> key_sums = {query_sums.shared + PartRowSums<R>::kFloats};
   ColumnSource sources[kCorrects ? 4 : 2];
   set_sources(args, slice, part.head, sources, kCorrects);
   if constexpr (kCorrects) sources[kDelta] = of_slice(slice.deltas, in, slice, part.head);
@@ -225,13 +228,13 @@ __global__ void __launch_bounds__(kWarps* kWarp) state_kernel(DeltaBackward args
   float s[R][kLaneColumns] = {};
 
   const int rows = part.span.row_count;
-  chunk.fetch(sources, 0, min(rows, kTokens<R>));
-  for (int first = 0; first < rows; first += kTokens<R>) {
-    const int count = min(rows - first, kTokens<R>);
+  chunk.fetch(sources, 0, min(rows, kDeltaBackwardTokens<R>));
+  for (int first = 0; first < rows; first += kDeltaBackwardTokens<R>) {
+    const int count = min(rows - first, kDeltaBackwardTokens<R>);
     const int64_t row = int64_t{part.span.row_begin} + first;
     ready<kCorrects>(chunk);
-    const int next = first + kTokens<R>;
-    if (next < rows) chunk.fetch(sources, next, min(rows - next, kTokens<R>));
+    const int next = first + kDeltaBackwardTokens<R>;
+    if (next < rows) chunk.fetch(sources, next, min(rows - next, kDeltaBackwardTokens<R>));
     for (int token = 0; active && token < count; ++token) {
       float of_query[R], of_key[R];
       step_on<R, kCorrects>(chunk, token, s, of_query, of_key);
@@ -372,9 +375,11 @@ __global__ void __launch_bounds__(kSpanTileRows* kWarp)
 }
 
 // dlog_decay: sums over the tokens from each on. A warp for a head of a sequence.
-__global__ void __launch_bounds__(kWarps* kWarp) decay_kernel(DeltaBackward args, HeadSlice slice) {
+__global__ void __launch_bounds__(kDeltaBackwardWarps* kWarp)
+    decay_kernel(DeltaBackward args, HeadSlice slice) {
   begin_kernel();
-  const Divided at = divide(int64_t{blockIdx.x} * kWarps + warp_id(), slice.head_count);
+  const Divided at =
+      divide(int64_t{blockIdx.x} * kDeltaBackwardWarps + warp_id(), slice.head_count);
   if (at.quotient >= args.spans.count) return;
   const RecurrentSpan span = args.spans.data[at.quotient];
   const Rows& grads = args.rule.grad_log_decay;
@@ -401,7 +406,7 @@ int64_t padded_rows(int64_t key_dim) {
 }
 
 int64_t parts_of_head(const cpu::DeltaRuleOperands& in) {
-  return ceil_div(in.value_dim, kPartColumns);
+  return ceil_div(in.value_dim, kDeltaBackwardColumns);
 }
 
 // Floats that a slice keeps of each row and value head.
@@ -431,18 +436,21 @@ void launch_slice(const LaunchStream& stream, const DeltaBackward& args, const H
                                 .head_count = slice.head_count});
   }
   const auto blocks = static_cast<unsigned>(args.spans.count * slice.head_count * slice.parts);
-  constexpr int64_t kSums = PartSums<R>::kFloats;
+  constexpr int64_t kSums = PartRowSums<R>::kFloats;
   launch(stream,
-         {blocks, kWarps * kWarp, (GradientChunk<R, kCorrects>::kFloats + kSums) * kFloatBytes},
+         {blocks, kDeltaBackwardWarps * kWarp,
+          (GradientChunk<R, kCorrects>::kFloats + kSums) * kFloatBytes},
          gradient_kernel<R, kCorrects>, args, slice);
   launch(stream,
-         {blocks, kWarps * kWarp,
+         {blocks, kDeltaBackwardWarps * kWarp,
           (StateChunk<R, kCorrects>::kFloats + (kCorrects ? 2 : 1) * kSums) * kFloatBytes},
          state_kernel<R, kCorrects>, args, slice);
   const int64_t key_heads = slice.head_count / in.heads_per_key;
   launch(stream, {blocks_for(args.spans.tiles * key_heads, 1), kSpanTileRows * kWarp},
          finish_kernel<R, kCorrects>, args, slice);
-  launch(stream, {blocks_for(args.spans.count * slice.head_count, kWarps), kWarps * kWarp},
+  launch(stream,
+         {blocks_for(args.spans.count * slice.head_count, kDeltaBackwardWarps),
+          kDeltaBackwardWarps * kWarp},
          decay_kernel, args, slice);
 }
 

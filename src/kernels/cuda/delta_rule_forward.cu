@@ -3,17 +3,17 @@
 namespace jige::cuda {
 namespace {
 
-constexpr int kWarps = 4;
-constexpr int kPartColumns = kWarps * kWarpColumns;
+constexpr int kDeltaForwardWarps = 4;
+constexpr int kDeltaForwardColumns = kDeltaForwardWarps * kWarpColumns;
 constexpr int64_t kStrip = cpu::kDeltaStripColumns;
 static_assert(kStrip % kWarpColumns ==
               0);  // where heads are whole strips, all of a warp has columns
 
 template <int R>
-constexpr int kTokens = R > 16 ? 8 : 16;  // of a chunk: registers hold the next one
+constexpr int kDeltaForwardTokens = R > 16 ? 8 : 16;  // of a chunk: registers hold the next one
 
 template <int R>
-using ForwardChunk = DeltaChunk<R, kWarps, kTokens<R>, 1>;
+using ForwardChunk = DeltaChunk<R, kDeltaForwardWarps, kDeltaForwardTokens<R>, 1>;
 
 // The lane's two columns of a head's state.
 struct StatePlace {
@@ -132,10 +132,11 @@ __device__ void store_step(const DeltaForward& args, const DeltaPart& part, Step
 }
 
 template <int R, bool kCorrects>
-__global__ void __launch_bounds__(kWarps* kWarp) forward_kernel(DeltaForward args, bool pairs) {
+__global__ void __launch_bounds__(kDeltaForwardWarps* kWarp)
+    delta_forward_kernel(DeltaForward args, bool pairs) {
   begin_kernel();
-  const DeltaPart part =
-      part_of(args.spans, args.head_begin, args.head_count, args.in.value_dim, kPartColumns);
+  const DeltaPart part = part_of(args.spans, args.head_begin, args.head_count, args.in.value_dim,
+                                 kDeltaForwardColumns);
   const int column = warp_id() * kWarpColumns + first_column();
   const bool active = warp_id() * kWarpColumns < part.columns;
   const StatePlace place(args, part, part.span.state, column);
@@ -146,15 +147,15 @@ __global__ void __launch_bounds__(kWarps* kWarp) forward_kernel(DeltaForward arg
   const ColumnSource values[1] = {{args.in.v, part.head * args.in.value_dim}};
   const float skip = args.in.skip ? args.in.skip[part.head] : 0.0f;
   const int rows = part.span.row_count;
-  chunk.fetch(values, 0, min(rows, kTokens<R>));
-  for (int first = 0; first < rows; first += kTokens<R>) {
+  chunk.fetch(values, 0, min(rows, kDeltaForwardTokens<R>));
+  for (int first = 0; first < rows; first += kDeltaForwardTokens<R>) {
     __syncthreads();
     chunk.template put<kCorrects>();
     __syncthreads();
-    const int next = first + kTokens<R>;
-    if (next < rows) chunk.fetch(values, next, min(rows - next, kTokens<R>));
+    const int next = first + kDeltaForwardTokens<R>;
+    if (next < rows) chunk.fetch(values, next, min(rows - next, kDeltaForwardTokens<R>));
     if (!active) continue;
-    const int count = min(rows - first, kTokens<R>);
+    const int count = min(rows - first, kDeltaForwardTokens<R>);
     for (int token = 0; token < count; ++token) {
       const Step result = step<R, kCorrects>(chunk, token, s);
       store_step<kCorrects>(args, part, result, skip, int64_t{part.span.row_begin} + first + token,
@@ -168,11 +169,13 @@ __global__ void __launch_bounds__(kWarps* kWarp) forward_kernel(DeltaForward arg
 }
 
 template <int R>
-void launch_forward(const LaunchStream& stream, const DeltaForward& args, bool pairs) {
-  const int64_t parts = ceil_div(args.in.value_dim, kPartColumns);
+void launch_delta_forward(const LaunchStream& stream, const DeltaForward& args, bool pairs) {
+  const int64_t parts = ceil_div(args.in.value_dim, kDeltaForwardColumns);
   const LaunchShape shape = {static_cast<unsigned>(args.spans.count * args.head_count * parts),
-                             kWarps * kWarp, ForwardChunk<R>::kFloats * int64_t{sizeof(float)}};
-  launch(stream, shape, args.in.corrects ? forward_kernel<R, true> : forward_kernel<R, false>, args,
+                             kDeltaForwardWarps * kWarp,
+                             ForwardChunk<R>::kFloats * int64_t{sizeof(float)}};
+  launch(stream, shape,
+         args.in.corrects ? delta_forward_kernel<R, true> : delta_forward_kernel<R, false>, args,
          pairs);
 }
 
@@ -181,7 +184,8 @@ void launch_forward(const LaunchStream& stream, const DeltaForward& args, bool p
 void delta_rule_forward(const LaunchStream& stream, const DeltaForward& args) {
   const bool pairs = args.in.value_dim % kStrip == 0 && args.state_stride % kLaneColumns == 0 &&
                      reinterpret_cast<uintptr_t>(args.states) % sizeof(float2) == 0;
-  with_rows(args.in.key_dim, [&]<int R>(Count<R>) { launch_forward<R>(stream, args, pairs); });
+  with_rows(args.in.key_dim,
+            [&]<int R>(Count<R>) { launch_delta_forward<R>(stream, args, pairs); });
 }
 
 }  // namespace jige::cuda

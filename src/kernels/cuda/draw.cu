@@ -15,10 +15,10 @@
 namespace jige::cuda {
 namespace {
 
-constexpr int kPartThreads = 256;
-constexpr int kPart = static_cast<int>(cpu::kLogitsBlock);
+constexpr int kDrawPartThreads = 256;
+constexpr int kDrawPart = static_cast<int>(cpu::kLogitsBlock);
 constexpr int kPiece = static_cast<int>(cpu::kDrawPiece);
-constexpr int kPieces = kPart / kPiece;
+constexpr int kPieces = kDrawPart / kPiece;
 constexpr int kListed = 8192;  // weights in shared memory
 
 __device__ inline bool takes_top_k(const DrawRow& draw, int64_t columns) {
@@ -35,7 +35,7 @@ struct ExponentSums {
 };
 
 // The same of a block's part, where masses are in two halves: lower 12 bits and the rest.
-struct PartSums {
+struct PartExponentSums {
   uint32_t counts[kExponents], low[kExponents], high[kExponents];
 };
 constexpr int kHalfBits = 12;
@@ -45,7 +45,7 @@ struct WeightRun {
   int exponent = -1;
   uint32_t count = 0, low = 0, high = 0;
 
-  __device__ void add(PartSums& sums, uint32_t weight) {
+  __device__ void add(PartExponentSums& sums, uint32_t weight) {
     if (weight == 0) return;
     if (exponent_of(weight) != exponent) {
       flush(sums);
@@ -56,7 +56,7 @@ struct WeightRun {
     low += mantissa & ((1u << kHalfBits) - 1);
     high += mantissa >> kHalfBits;
   }
-  __device__ void flush(PartSums& sums) {
+  __device__ void flush(PartExponentSums& sums) {
     if (exponent < 0) return;
     atomicAdd(&sums.counts[exponent], count);
     atomicAdd(&sums.low[exponent], low);
@@ -74,10 +74,10 @@ __device__ inline float* part_sums(const Draw& a, int parts, int64_t row, bool r
 // `sums`, if they are given.
 template <int W>
 __device__ void find_weights(const Draw& a, int64_t begin, int count, float largest, float factor,
-                             float* weights, PartSums* sums) {
+                             float* weights, PartExponentSums* sums) {
   const ConstRows logits = {a.logits, ElementType::kF32, a.stride};
   WeightRun run;
-  for (int i = static_cast<int>(threadIdx.x) * W; i < count; i += kPartThreads * W) {
+  for (int i = static_cast<int>(threadIdx.x) * W; i < count; i += kDrawPartThreads * W) {
     float x[W];
     load_packed<W>(logits, blockIdx.y, begin + i).unpack(ElementType::kF32, x);
     for (int j = 0; j < W; ++j) {
@@ -91,10 +91,10 @@ __device__ void find_weights(const Draw& a, int64_t begin, int count, float larg
 
 // Blocks (part, row).
 template <int W>
-__global__ void __launch_bounds__(kPartThreads) draw_parts_kernel(Draw a) {
+__global__ void __launch_bounds__(kDrawPartThreads) draw_parts_kernel(Draw a) {
   begin_kernel();
-  __shared__ float weights[kPart];
-  __shared__ PartSums sums;
+  __shared__ float weights[kDrawPart];
+  __shared__ PartExponentSums sums;
   const int64_t row = blockIdx.y;
   const DrawRow draw = load_table(a.draws + row);
   const int32_t likeliest = a.tokens[row];
@@ -102,8 +102,8 @@ __global__ void __launch_bounds__(kPartThreads) draw_parts_kernel(Draw a) {
   if (likeliest < 0 || !(samples || draw.is_scored)) return;
   const bool filtered = samples && is_filtered(draw, a.columns);
   const float largest = a.logits[row * a.stride + likeliest];
-  const int64_t begin = int64_t{blockIdx.x} * kPart;
-  const auto count = static_cast<int>(min(int64_t{kPart}, a.columns - begin));
+  const int64_t begin = int64_t{blockIdx.x} * kDrawPart;
+  const auto count = static_cast<int>(min(int64_t{kDrawPart}, a.columns - begin));
   const int thread = static_cast<int>(threadIdx.x);
   if (thread < kExponents) sums.counts[thread] = sums.low[thread] = sums.high[thread] = 0;
   __syncthreads();
@@ -202,16 +202,16 @@ __device__ int32_t draw_from_all(const Weighted& row, DrawShared& s, void* share
                          [&](int i) { return static_cast<double>(sums[i]); });
   }
   __syncthreads();
-  const int begin = s.place * kPart;
-  const int count = min(kPart, row.columns - begin);
+  const int begin = s.place * kDrawPart;
+  const int count = min(kDrawPart, row.columns - begin);
   // A gap behind every piece lets threads read pieces side by side.
   auto* const weights = static_cast<float*>(shared);
   const auto at = [&](int i) -> float& { return weights[i + i / kPiece]; };
-  for (int i = static_cast<int>(threadIdx.x); i < kPart; i += kDrawThreads) {
+  for (int i = static_cast<int>(threadIdx.x); i < kDrawPart; i += kDrawThreads) {
     at(i) = i < count ? exact_exp((row.logits[begin + i] - row.largest) * row.factor) : 0.0f;
   }
   __syncthreads();
-  auto* const pieces = reinterpret_cast<double*>(weights + kPart + kPieces);
+  auto* const pieces = reinterpret_cast<double*>(weights + kDrawPart + kPieces);
   if (threadIdx.x < kPieces) {
     const int piece = static_cast<int>(threadIdx.x);
     double sum = 0;
@@ -374,11 +374,11 @@ __device__ double within_floats(double value) {
 }
 
 // A block for each row; no token occurs twice in it.
-__global__ void __launch_bounds__(kPartThreads) penalise_kernel(Penalise a) {
+__global__ void __launch_bounds__(kDrawPartThreads) penalise_kernel(Penalise a) {
   begin_kernel();
   const DrawRow draw = load_table(a.draws + blockIdx.x);
   float* const logits = a.logits + int64_t{blockIdx.x} * a.stride;
-  for (int i = static_cast<int>(threadIdx.x); i < draw.seen_count; i += kPartThreads) {
+  for (int i = static_cast<int>(threadIdx.x); i < draw.seen_count; i += kDrawPartThreads) {
     const SeenToken seen = load_table(draw.seen + i);
     if (seen.token < 0 || seen.token >= a.columns) continue;
     const float raw = logits[seen.token];
@@ -393,7 +393,7 @@ __global__ void __launch_bounds__(kPartThreads) penalise_kernel(Penalise a) {
   }
 }
 
-unsigned parts_of_row(int64_t columns) { return blocks_for(columns, kPart); }
+unsigned parts_of_row(int64_t columns) { return blocks_for(columns, kDrawPart); }
 
 }  // namespace
 
@@ -404,17 +404,17 @@ int64_t draw_bytes(int64_t rows, int64_t columns) {
 int64_t draw_zeros_bytes(int64_t rows) { return rows * int64_t{sizeof(ExponentSums)}; }
 
 void penalise(const LaunchStream& stream, const Penalise& args) {
-  launch(stream, {static_cast<unsigned>(args.rows), kPartThreads}, penalise_kernel, args);
+  launch(stream, {static_cast<unsigned>(args.rows), kDrawPartThreads}, penalise_kernel, args);
 }
 
 void draw(const LaunchStream& stream, const Draw& args) {
   constexpr int64_t kShared = int64_t{kListed} * 8;
-  static_assert(kShared >= (kPart + kPieces) * 4 + kPieces * 8);
-  static_assert(kShared >= cpu::kDrawColumnsMax / kPart * 4);
+  static_assert(kShared >= (kDrawPart + kPieces) * 4 + kPieces * 8);
+  static_assert(kShared >= cpu::kDrawColumnsMax / kDrawPart * 4);
   const ConstRows logits = {args.logits, ElementType::kF32, args.stride};
   const bool vectors = args.columns % kVector == 0 && aligned(args.rows, logits);
   const auto rows = static_cast<unsigned>(args.rows);
-  launch(stream, {{parts_of_row(args.columns), rows}, kPartThreads},
+  launch(stream, {{parts_of_row(args.columns), rows}, kDrawPartThreads},
          vectors ? draw_parts_kernel<kVector> : draw_parts_kernel<1>, args);
   launch(stream, {rows, kDrawThreads, kShared}, draw_kernel, args,
          static_cast<int>(parts_of_row(args.columns)));

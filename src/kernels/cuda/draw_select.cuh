@@ -112,10 +112,11 @@ struct Weighted {
       return;
     }
     // Below this an exponential is less than `least`, by far more than it is rounded.
-    constexpr float kLn2 = 0.693147181f;
+    constexpr float kLogOfTwo = 0.693147181f;
     constexpr float kSlack = 0.01f;
     const int exponent = exponent_of(least);
-    const float bar = exponent > 0 ? static_cast<float>(exponent - 127) * kLn2 - kSlack : -200.0f;
+    const float bar =
+        exponent > 0 ? static_cast<float>(exponent - 127) * kLogOfTwo - kSlack : -200.0f;
     constexpr int kAtOnce = 8;  // loads that do not wait for one another
     const int thread = static_cast<int>(threadIdx.x);
     for (int begin = thread; begin < columns; begin += kAtOnce * kDrawThreads) {

@@ -6,9 +6,9 @@ namespace jige::cuda {
 namespace {
 
 constexpr int kDropoutThreads = 256;
-constexpr int kWords = 4;                        // of a Philox block
-constexpr int kGroupColumns = kWords * kVector;  // a group has kVector blocks
-constexpr int kBlocksEach = kVector / kWords;    // of a thread, four of which share a group
+constexpr int kWords = 4;                               // of a Philox block
+constexpr int kDropoutGroupColumns = kWords * kVector;  // a group has kVector blocks
+constexpr int kBlocksEach = kVector / kWords;           // of a thread, four of which share a group
 
 // Ten rounds of Philox-4x32, as base/rng.h has them.
 __device__ void philox(uint64_t key, uint64_t site, uint64_t counter, uint32_t (&words)[kWords]) {
@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(kDropoutThreads)
 }  // namespace
 
 void dropout(const LaunchStream& stream, const cpu::DropoutArgs& args, int64_t rows) {
-  const int64_t groups = ceil_div(args.columns, kGroupColumns);
+  const int64_t groups = ceil_div(args.columns, kDropoutGroupColumns);
   const int64_t threads = rows * groups * kWords;
   if (threads == 0) return;
   launch(stream, {blocks_for(threads, kDropoutThreads), kDropoutThreads}, dropout_kernel, args,

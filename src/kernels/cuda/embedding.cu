@@ -7,7 +7,7 @@
 namespace jige::cuda {
 namespace {
 
-struct Gather {
+struct GatherTokens {
   Rows dst;
   ConstRows table;
   const int32_t* tokens;
@@ -112,7 +112,8 @@ void embedding_forward(const LaunchStream& stream, const cpu::EmbeddingForwardAr
   const Rows dst = {args.dst, ElementType::kF32, args.dst_stride};
   // Of the table any row may be asked for.
   const bool vectors = aligned(rows, dst) && aligned(2, args.table);
-  launch_elementwise(stream, {rows, args.width}, vectors, Gather{dst, args.table, args.tokens});
+  launch_elementwise(stream, {rows, args.width}, vectors,
+                     GatherTokens{dst, args.table, args.tokens});
 }
 
 void known_tokens(const LaunchStream& stream, int32_t* dst, const int32_t* src, int64_t count,

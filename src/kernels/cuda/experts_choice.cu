@@ -16,8 +16,8 @@ constexpr int64_t kSharedBytes = 48 * 1024;
 constexpr int kWarpsMax = 8;  // of a block that chooses
 constexpr int kFewTokens = 16;
 constexpr int kFewPlaces = 1024;
-constexpr int kChunk = 1024;  // places
-constexpr int kThreads = 256;
+constexpr int kChoiceChunk = 1024;  // places
+constexpr int kChoiceThreads = 256;
 
 __device__ inline float as_rank(float logit) { return logit == logit ? logit : kLowest; }
 
@@ -130,7 +130,7 @@ __device__ void rank_experts(const ChooseArgs& args, const float* logits, const 
 }
 
 // memory.own, the logits of the chosen, become weights; `logits` are all of the token's.
-__device__ void weigh(const ChooseArgs& args, const float* logits, const Memory& memory) {
+__device__ void weigh_chosen(const ChooseArgs& args, const float* logits, const Memory& memory) {
   const int chosen = static_cast<int>(args.chosen);
   const int experts = static_cast<int>(args.experts);
   float max = 0.0f;
@@ -177,7 +177,7 @@ __device__ void choose(const RouteArgs& args, int64_t token, float* words) {
     memory.own[lower] = logits[memory.order[j]];
   }
   __syncwarp();
-  weigh(choice, logits, memory);
+  weigh_chosen(choice, logits, memory);
   for (int j = lane_id(); j < chosen; j += kWarp) {
     const int64_t place = token * chosen + j;
     const int expert = memory.sorted[j];
@@ -224,8 +224,8 @@ __global__ void __launch_bounds__(kFewTokens* kWarp) route_few_kernel(RouteArgs 
 // The experts of a chunk's places; -1 behind the last one.
 __device__ void load_chunk(const RouteArgs& args, int* experts_of) {
   const int64_t places = args.tokens * args.choice.chosen;
-  for (int i = static_cast<int>(threadIdx.x); i < kChunk; i += kThreads) {
-    const int64_t place = int64_t{blockIdx.x} * kChunk + i;
+  for (int i = static_cast<int>(threadIdx.x); i < kChoiceChunk; i += kChoiceThreads) {
+    const int64_t place = int64_t{blockIdx.x} * kChoiceChunk + i;
     experts_of[i] = place < places ? args.choice.experts_of[place] : -1;
   }
   __syncthreads();
@@ -244,12 +244,12 @@ __device__ int count_before(const int* experts_of, int end, int expert) {
 }
 
 // counts[chunk][expert]
-__global__ void __launch_bounds__(kThreads) count_kernel(RouteArgs args, int* counts) {
+__global__ void __launch_bounds__(kChoiceThreads) count_kernel(RouteArgs args, int* counts) {
   begin_kernel();
-  __align__(16) __shared__ int experts_of[kChunk];
+  __align__(16) __shared__ int experts_of[kChoiceChunk];
   load_chunk(args, experts_of);
-  for (int e = static_cast<int>(threadIdx.x); e < args.choice.experts; e += kThreads) {
-    counts[blockIdx.x * args.choice.experts + e] = count_before(experts_of, kChunk, e);
+  for (int e = static_cast<int>(threadIdx.x); e < args.choice.experts; e += kChoiceThreads) {
+    counts[blockIdx.x * args.choice.experts + e] = count_before(experts_of, kChoiceChunk, e);
   }
 }
 
@@ -293,27 +293,27 @@ __global__ void __launch_bounds__(kScanThreads)
   }
 }
 
-__global__ void __launch_bounds__(kThreads) place_kernel(RouteArgs args, const int* counts) {
+__global__ void __launch_bounds__(kChoiceThreads) place_kernel(RouteArgs args, const int* counts) {
   begin_kernel();
-  __align__(16) __shared__ int experts_of[kChunk];
+  __align__(16) __shared__ int experts_of[kChoiceChunk];
   load_chunk(args, experts_of);
-  for (int i = static_cast<int>(threadIdx.x); i < kChunk; i += kThreads) {
+  for (int i = static_cast<int>(threadIdx.x); i < kChoiceChunk; i += kChoiceThreads) {
     const int expert = experts_of[i];
     if (expert < 0) continue;
     const int begin = expert > 0 ? args.row_ends[expert - 1] : 0;
     const int row = begin + counts[blockIdx.x * args.choice.experts + expert] +
                     count_before(experts_of, i, expert);
-    const int place = static_cast<int>(blockIdx.x) * kChunk + i;
+    const int place = static_cast<int>(blockIdx.x) * kChoiceChunk + i;
     args.row_of_place[place] = row;
     args.place_of_row[row] = place;
   }
 }
 
 int chunks_of(const RouteArgs& args) {
-  return static_cast<int>(blocks_for(args.tokens * args.choice.chosen, kChunk));
+  return static_cast<int>(blocks_for(args.tokens * args.choice.chosen, kChoiceChunk));
 }
 
-// Whether weigh() took the least sum in the place of that over the chosen.
+// Whether weigh_chosen() took the least sum in the place of that over the chosen.
 __device__ bool sum_is_least(const ChooseArgs& args, const float* logits, const int32_t* list) {
   if (!args.over_chosen || args.sigmoid || args.sum_min <= 0.0f) return false;
   const int experts = static_cast<int>(args.experts);
@@ -386,9 +386,9 @@ void route(const LaunchStream& stream, const RouteArgs& args, void* scratch) {
          choose_kernel, args, words_argument);
   auto* counts = static_cast<int*>(scratch);
   const int chunks = chunks_of(args);
-  launch(stream, {static_cast<unsigned>(chunks), kThreads}, count_kernel, args, counts);
+  launch(stream, {static_cast<unsigned>(chunks), kChoiceThreads}, count_kernel, args, counts);
   launch(stream, {1, kScanThreads}, scan_kernel, args, counts, chunks);
-  launch(stream, {static_cast<unsigned>(chunks), kThreads}, place_kernel, args, counts);
+  launch(stream, {static_cast<unsigned>(chunks), kChoiceThreads}, place_kernel, args, counts);
 }
 
 void route_slopes(const LaunchStream& stream, const cpu::SlopesArgs& args, int64_t tokens) {

@@ -8,9 +8,9 @@ namespace jige::cuda {
 namespace {
 
 constexpr int kRowWarps = 8;  // of a block
-constexpr int kThreads = 256;
+constexpr int kExpertThreads = 256;
 
-struct Gather {
+struct GatherRows {
   Rows dst;
   ConstRows src;
   const int32_t* places;
@@ -222,10 +222,10 @@ __global__ void __launch_bounds__(kRowWarps* kWarp)
 }
 
 // A block has columns of one expert.
-__global__ void __launch_bounds__(kThreads) bias_gradients_kernel(BiasGradientArgs args) {
+__global__ void __launch_bounds__(kExpertThreads) bias_gradients_kernel(BiasGradientArgs args) {
   begin_kernel();
   const int64_t expert = blockIdx.y;
-  const int64_t column = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  const int64_t column = int64_t{blockIdx.x} * kExpertThreads + threadIdx.x;
   float* const grad = args.grads[expert];
   if (!grad || column >= args.width) return;
   const int32_t begin = expert > 0 ? args.row_ends[expert - 1] : 0;
@@ -241,10 +241,10 @@ __global__ void __launch_bounds__(kThreads) bias_gradients_kernel(BiasGradientAr
   grad[column] = sum;
 }
 
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kExpertThreads)
     scale_slopes_kernel(ScaleSlopesArgs args, int64_t places) {
   begin_kernel();
-  const int64_t place = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  const int64_t place = int64_t{blockIdx.x} * kExpertThreads + threadIdx.x;
   if (place >= places) return;
   args.slopes[place] = args.weights[place] * args.grads[place];
   args.grads[place] = args.grads[place] * args.scales[args.experts_of[place]];
@@ -271,14 +271,12 @@ __global__ void __launch_bounds__(kRowWarps* kWarp) scale_gradients_kernel(Scale
 
 // A warp for each row; kVector: whether rows are aligned and whole vectors.
 template <typename Args>
-void launch_rows(const LaunchStream& stream, int64_t rows, bool vectors,
-                 void (*of_vectors)(Args, int64_t), void (*of_elements)(Args, int64_t),
-                 const Args& args) {
+void launch_row_warps(const LaunchStream& stream, int64_t rows, bool vectors,
+                      void (*of_vectors)(Args, int64_t), void (*of_elements)(Args, int64_t),
+                      const Args& args) {
   launch(stream, {blocks_for(rows, kRowWarps), kRowWarps * kWarp},
          vectors ? of_vectors : of_elements, args, rows);
 }
-
-bool whole_vectors(int64_t width) { return width % kVector == 0; }
 
 bool gate_aligned(const cpu::BoundedGateArgs& args, int64_t rows) {
   return whole_vectors(args.width) && aligned(rows, args.dst, args.gate_up) && aligned(args.biases);
@@ -289,7 +287,7 @@ bool gate_aligned(const cpu::BoundedGateArgs& args, int64_t rows) {
 void gather_rows(const LaunchStream& stream, const GatherArgs& args, int64_t rows) {
   // Rows of src are taken in another order, whatever their number.
   launch_elementwise(stream, {rows, args.width}, aligned(2, args.dst, args.src),
-                     Gather{args.dst, args.src, args.places, args.chosen});
+                     GatherRows{args.dst, args.src, args.places, args.chosen});
 }
 
 void combine_rows(const LaunchStream& stream, const cpu::CombineArgs& args, int64_t tokens,
@@ -325,29 +323,31 @@ void bounded_gate_backward(const LaunchStream& stream, const cpu::BoundedGateArg
 
 void row_dots(const LaunchStream& stream, const cpu::RowDotsArgs& args, int64_t rows) {
   const bool vectors = whole_vectors(args.width) && aligned(rows, args.a, args.b);
-  launch_rows(stream, rows, vectors, row_dots_kernel<kVector>, row_dots_kernel<1>, args);
+  launch_row_warps(stream, rows, vectors, row_dots_kernel<kVector>, row_dots_kernel<1>, args);
 }
 
 void bias_dots(const LaunchStream& stream, const cpu::ExpertBiasArgs& args, int64_t rows) {
   const bool vectors =
       whole_vectors(args.width) && aligned(rows, args.data) && aligned(args.biases);
-  launch_rows(stream, rows, vectors, bias_dots_kernel<kVector>, bias_dots_kernel<1>, args);
+  launch_row_warps(stream, rows, vectors, bias_dots_kernel<kVector>, bias_dots_kernel<1>, args);
 }
 
 void gate_rows_backward(const LaunchStream& stream, const cpu::RowGateArgs& args, int64_t rows) {
   const bool vectors = whole_vectors(args.width) && aligned(rows, args.data, args.grad);
-  launch_rows(stream, rows, vectors, gate_rows_backward_kernel<kVector>,
-              gate_rows_backward_kernel<1>, args);
+  launch_row_warps(stream, rows, vectors, gate_rows_backward_kernel<kVector>,
+                   gate_rows_backward_kernel<1>, args);
 }
 
 void bias_gradients(const LaunchStream& stream, const BiasGradientArgs& args) {
   const LaunchShape shape = {
-      {blocks_for(args.width, kThreads), static_cast<unsigned>(args.experts)}, kThreads};
+      {blocks_for(args.width, kExpertThreads), static_cast<unsigned>(args.experts)},
+      kExpertThreads};
   launch(stream, shape, bias_gradients_kernel, args);
 }
 
 void scale_slopes(const LaunchStream& stream, const ScaleSlopesArgs& args, int64_t places) {
-  launch(stream, {blocks_for(places, kThreads), kThreads}, scale_slopes_kernel, args, places);
+  launch(stream, {blocks_for(places, kExpertThreads), kExpertThreads}, scale_slopes_kernel, args,
+         places);
 }
 
 void scale_gradients(const LaunchStream& stream, const ScaleGradientArgs& args) {

@@ -16,8 +16,10 @@ namespace jige::cuda {
 
 constexpr int kFewWarps = 8;
 constexpr int kFewThreads = kFewWarps * kWarp;
-constexpr int kTileRows = 16;  // of the weight, in a product
-constexpr int kTokens = 8;     // rows of src in a product
+constexpr int kTileRows = 16;   // of the weight, in a product
+constexpr int kTileTokens = 8;  // rows of src in a product
+// Elements of k, side by side, that a lane multiplies at a step, which is two products.
+constexpr int kLaneElements = 8;
 // Normalised rows in shared memory: numbers of all, and between two of them, for the sake of banks.
 constexpr int kNormedMax = 8192;
 constexpr int kNormedGap = 32;
@@ -30,6 +32,16 @@ __device__ inline void multiply_step(float (&sums)[4], const uint4 (&w)[2], cons
   mma_bf16(sums, {w[0].x, w[1].x, w[0].y, w[1].y}, {x.x, x.y});
   mma_bf16(sums, {w[0].z, w[1].z, w[0].w, w[1].w}, {x.z, x.w});
 }
+
+// Memory of a lane for its copies that are under way, V::kSlots of them at each of V::kStages.
+template <typename V>
+struct LaneSlots {
+  unsigned char* memory;
+
+  __device__ uint4* slot(int stage, int index) const {
+    return reinterpret_cast<uint4*>(memory + (stage * V::kSlots + index) * (kWarp * kCopyBytes));
+  }
+};
 
 // Rows of src, normalised, in shared memory.
 __device__ inline int normed_stride(const FewRowsProduct& product) {
@@ -147,7 +159,7 @@ __device__ void put_sums(float* to, const float (&sums)[V::kTiles][V::kTokenTile
     for (int j = 0; j < V::kTokenTiles; ++j) {
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        const int token = j * kTokens + 2 * t + e % 2;
+        const int token = j * kTileTokens + 2 * t + e % 2;
         const int row = m * kTileRows + e / 2 * 8 + g;
         to[token * V::kStride + row] = sums[m][j][e];
       }

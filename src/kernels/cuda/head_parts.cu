@@ -8,13 +8,14 @@ namespace {
 ConstRows as_const(const Rows& rows) { return {rows.data, rows.type, rows.stride}; }
 
 template <int W>
-__device__ void copy(const Rows& dst, int64_t to, const ConstRows& src, int64_t from, int64_t row) {
+__device__ void copy_columns(const Rows& dst, int64_t to, const ConstRows& src, int64_t from,
+                             int64_t row) {
   float x[W];
   load_packed<W>(src, row, from).unpack(src.type, x);
   store_vector(dst, row, to, x);
 }
 template <int W>
-__device__ void clear(const Rows& dst, int64_t to, int64_t row) {
+__device__ void clear_columns(const Rows& dst, int64_t to, int64_t row) {
   const float x[W] = {};
   store_vector(dst, row, to, x);
 }
@@ -31,13 +32,13 @@ struct Join {
     const int64_t i = of.remainder;
     if (of.quotient < heads) {
       const int64_t part = of.quotient * (own + value);
-      if (i < own) return copy<W>(keys, column, parts, part + i, row);
-      return copy<W>(keys, column, shared, i - own, row);
+      if (i < own) return copy_columns<W>(keys, column, parts, part + i, row);
+      return copy_columns<W>(keys, column, shared, i - own, row);
     }
     const int64_t head = of.quotient - heads;
     const int64_t to = head * width + i;
-    if (i >= value) return clear<W>(values, to, row);
-    copy<W>(values, to, parts, head * (own + value) + own + i, row);
+    if (i >= value) return clear_columns<W>(values, to, row);
+    copy_columns<W>(values, to, parts, head * (own + value) + own + i, row);
   }
 };
 
@@ -52,8 +53,8 @@ struct Split {
     const Divided of = divide(column, own + value);
     if (of.quotient >= heads) return sum<W>(row, column - heads * (own + value));
     const int64_t i = of.remainder;
-    if (i < own) return copy<W>(parts, column, keys, of.quotient * width + i, row);
-    copy<W>(parts, column, values, of.quotient * width + i - own, row);
+    if (i < own) return copy_columns<W>(parts, column, keys, of.quotient * width + i, row);
+    copy_columns<W>(parts, column, values, of.quotient * width + i - own, row);
   }
   template <int W>
   __device__ void sum(int64_t row, int64_t column) const {
@@ -77,19 +78,19 @@ struct Fit {
     const Divided of = divide(column, args.dst_columns - args.dst_first);
     const int64_t to = of.quotient * args.dst_columns + args.dst_first + of.remainder;
     const int64_t from = args.src_first + of.remainder;
-    if (from >= args.src_columns) return clear<W>(args.dst, to, row);
-    copy<W>(args.dst, to, args.src, of.quotient * args.src_columns + from, row);
+    if (from >= args.src_columns) return clear_columns<W>(args.dst, to, row);
+    copy_columns<W>(args.dst, to, args.src, of.quotient * args.src_columns + from, row);
   }
 };
 
 // Whether no vector reaches over the end of one of these ranges.
 template <typename... Counts>
-bool in_vectors(Counts... counts) {
+bool parts_in_vectors(Counts... counts) {
   return ((counts % kVector == 0) && ...);
 }
 
-bool in_vectors(const cpu::HeadPartsArgs& args, int64_t rows) {
-  return in_vectors(args.own, args.shared_columns, args.value_columns) &&
+bool parts_in_vectors(const cpu::HeadPartsArgs& args, int64_t rows) {
+  return parts_in_vectors(args.own, args.shared_columns, args.value_columns) &&
          aligned(rows, args.keys, args.values, args.parts, args.shared);
 }
 
@@ -97,7 +98,7 @@ bool in_vectors(const cpu::HeadPartsArgs& args, int64_t rows) {
 
 void join_heads(const LaunchStream& stream, const cpu::HeadPartsArgs& args, int64_t rows) {
   const int64_t width = args.own + args.shared_columns;
-  launch_elementwise(stream, {rows, 2 * args.head_count * width}, in_vectors(args, rows),
+  launch_elementwise(stream, {rows, 2 * args.head_count * width}, parts_in_vectors(args, rows),
                      Join{args.keys, args.values, as_const(args.parts), as_const(args.shared),
                           args.head_count, args.own, width, args.value_columns});
 }
@@ -105,14 +106,14 @@ void join_heads(const LaunchStream& stream, const cpu::HeadPartsArgs& args, int6
 void split_heads(const LaunchStream& stream, const cpu::HeadPartsArgs& args, int64_t rows) {
   const int64_t columns = args.head_count * (args.own + args.value_columns) + args.shared_columns;
   launch_elementwise(
-      stream, {rows, columns}, in_vectors(args, rows),
+      stream, {rows, columns}, parts_in_vectors(args, rows),
       Split{as_const(args.keys), as_const(args.values), args.parts, args.shared, args.head_count,
             args.own, args.own + args.shared_columns, args.value_columns});
 }
 
 void fit_heads(const LaunchStream& stream, const cpu::HeadColumnsArgs& args, int64_t rows) {
   const bool vectors =
-      in_vectors(args.dst_columns, args.src_columns, args.dst_first, args.src_first) &&
+      parts_in_vectors(args.dst_columns, args.src_columns, args.dst_first, args.src_first) &&
       aligned(rows, args.dst, args.src);
   launch_elementwise(stream, {rows, args.head_count * (args.dst_columns - args.dst_first)}, vectors,
                      Fit{args});

@@ -1,16 +1,15 @@
 #include "kernels/cuda/kv_append.h"
 
-#include "kernels/cuda/portable.cuh"
+#include "kernels/cuda/vectors.cuh"
 
 namespace jige::cuda {
 namespace {
 
-constexpr int kThreads = 256;
+constexpr int kAppendThreads = 256;
 constexpr int64_t kSlots = 16;  // tokens of a cache block
-constexpr int kVector = 8;      // elements that a thread moves where all is bf16
 
 // Where elements from `column` on of a row of keys or values stand in the cache.
-__device__ int64_t place_of(const KvAppend& a, int64_t slot, int64_t column, int values) {
+__device__ int64_t cache_place(const KvAppend& a, int64_t slot, int64_t column, int values) {
   const int64_t head = column / a.head_dim;
   const int64_t block_head = slot / kSlots * a.kv_head_count + head;
   return ((block_head * 2 + values) * kSlots + slot % kSlots) * a.head_dim + column % a.head_dim;
@@ -18,16 +17,16 @@ __device__ int64_t place_of(const KvAppend& a, int64_t slot, int64_t column, int
 
 // Blocks (row, part of the columns, keys or values).
 template <int kStep>
-__global__ void __launch_bounds__(kThreads) append_kernel(KvAppend a) {
+__global__ void __launch_bounds__(kAppendThreads) append_kernel(KvAppend a) {
   begin_kernel();
   const int64_t row = blockIdx.x;
   const int values = static_cast<int>(blockIdx.z);
   const int64_t slot = a.slots[row];
-  const int64_t column = (int64_t{blockIdx.y} * kThreads + threadIdx.x) * kStep;
+  const int64_t column = (int64_t{blockIdx.y} * kAppendThreads + threadIdx.x) * kStep;
   if (slot < 0 || column >= int64_t{a.kv_head_count} * a.head_dim) return;
   const ConstRows& from = values ? a.v : a.k;
   const int64_t source = row * from.stride + column;
-  const int64_t target = place_of(a, slot, column, values);
+  const int64_t target = cache_place(a, slot, column, values);
   if constexpr (kStep == 1) {
     store_element(a.cache, a.cache_type, target, load_element(from.data, from.type, source));
   } else {
@@ -43,9 +42,9 @@ __device__ Bf16 rounded_up(float value) {
 }
 
 // In 8 bits, as kernels/cpu/kv_cache.h has it: a warp for a head of a row, keys or values.
-__global__ void __launch_bounds__(kThreads) append_bytes_kernel(KvAppend a) {
+__global__ void __launch_bounds__(kAppendThreads) append_bytes_kernel(KvAppend a) {
   begin_kernel();
-  constexpr int kWarps = kThreads / kWarp;
+  constexpr int kWarps = kAppendThreads / kWarp;
   const int64_t row = blockIdx.x;
   const int64_t head = int64_t{blockIdx.y} * kWarps + warp_id();
   const int values = static_cast<int>(blockIdx.z);
@@ -76,7 +75,7 @@ __global__ void __launch_bounds__(kThreads) append_bytes_kernel(KvAppend a) {
   if (lane_id() == 0) scales[values * kSlots + in_block] = scale;
 }
 
-bool in_vectors(const ConstRows& rows) {
+bool bf16_in_vectors(const ConstRows& rows) {
   return rows.type == ElementType::kBf16 && rows.stride % kVector == 0 &&
          reinterpret_cast<uintptr_t>(rows.data) % sizeof(uint4) == 0;
 }
@@ -86,17 +85,18 @@ bool in_vectors(const ConstRows& rows) {
 void kv_append(const LaunchStream& stream, const KvAppend& args) {
   const auto rows = static_cast<unsigned>(args.rows);
   if (args.in_8_bits) {
-    launch(stream, {{rows, blocks_for(args.kv_head_count, kThreads / kWarp), 2}, kThreads},
+    launch(stream,
+           {{rows, blocks_for(args.kv_head_count, kAppendThreads / kWarp), 2}, kAppendThreads},
            append_bytes_kernel, args);
     return;
   }
   const bool vectors = args.cache_type == ElementType::kBf16 && args.head_dim % kVector == 0 &&
-                       in_vectors(args.k) && in_vectors(args.v) &&
+                       bf16_in_vectors(args.k) && bf16_in_vectors(args.v) &&
                        reinterpret_cast<uintptr_t>(args.cache) % sizeof(uint4) == 0;
   const int64_t columns = int64_t{args.kv_head_count} * args.head_dim;
-  const unsigned parts = blocks_for(columns, int64_t{kThreads} * (vectors ? kVector : 1));
-  launch(stream, {{rows, parts, 2}, kThreads}, vectors ? append_kernel<kVector> : append_kernel<1>,
-         args);
+  const unsigned parts = blocks_for(columns, int64_t{kAppendThreads} * (vectors ? kVector : 1));
+  launch(stream, {{rows, parts, 2}, kAppendThreads},
+         vectors ? append_kernel<kVector> : append_kernel<1>, args);
 }
 
 }  // namespace jige::cuda

@@ -9,9 +9,9 @@
 namespace jige::cuda {
 namespace {
 
-constexpr int kThreads = 256;
+constexpr int kLikeliestThreads = 256;
 constexpr int kVectors = 2;  // of a thread
-constexpr int kPart = kThreads * kVectors * kVector;
+constexpr int kLikeliestPart = kLikeliestThreads * kVectors * kVector;
 
 struct Best {
   float value;
@@ -33,15 +33,16 @@ __device__ inline Best of_warp(Best best) {
 
 // Blocks (part, row).
 template <int W>
-__global__ void __launch_bounds__(kThreads) likeliest_kernel(Likeliest a) {
+__global__ void __launch_bounds__(kLikeliestThreads) likeliest_kernel(Likeliest a) {
   begin_kernel();
-  __shared__ Best of_warps[kThreads / kWarp];
+  __shared__ Best of_warps[kLikeliestThreads / kWarp];
   const int64_t row = blockIdx.y;
   const ConstRows logits = {a.logits, ElementType::kF32, a.stride};
-  constexpr int kSteps = kPart / kThreads / W;
+  constexpr int kSteps = kLikeliestPart / kLikeliestThreads / W;
   Packed<W> packed[kSteps];
   const auto column_of = [](int step) {
-    return int64_t{blockIdx.x} * kPart + (step * kThreads + static_cast<int>(threadIdx.x)) * W;
+    return int64_t{blockIdx.x} * kLikeliestPart +
+           (step * kLikeliestThreads + static_cast<int>(threadIdx.x)) * W;
   };
 #pragma unroll
   for (int step = 0; step < kSteps; ++step) {
@@ -64,7 +65,7 @@ __global__ void __launch_bounds__(kThreads) likeliest_kernel(Likeliest a) {
   __syncthreads();
   auto* parts = static_cast<Best*>(a.scratch) + row * gridDim.x;
   if (warp_id() == 0) {
-    best = of_warp(lane_id() < kThreads / kWarp ? of_warps[lane_id()] : nothing());
+    best = of_warp(lane_id() < kLikeliestThreads / kWarp ? of_warps[lane_id()] : nothing());
     if (lane_id() == 0) parts[blockIdx.x] = best;
   }
   if (!is_last_block(a.counters + row, static_cast<int>(gridDim.x)) || warp_id() != 0) return;
@@ -77,18 +78,19 @@ __global__ void __launch_bounds__(kThreads) likeliest_kernel(Likeliest a) {
   if (lane_id() == 0) a.tokens[row] = any ? best.index : -1;
 }
 
-unsigned parts_of(int64_t columns) { return blocks_for(columns, kPart); }
+unsigned likeliest_parts(int64_t columns) { return blocks_for(columns, kLikeliestPart); }
 
 }  // namespace
 
 int64_t likeliest_bytes(int64_t rows, int64_t columns) {
-  return rows * parts_of(columns) * int64_t{sizeof(Best)};
+  return rows * likeliest_parts(columns) * int64_t{sizeof(Best)};
 }
 
 void likeliest(const LaunchStream& stream, const Likeliest& args) {
   const ConstRows logits = {args.logits, ElementType::kF32, args.stride};
   const bool vectors = args.columns % kVector == 0 && aligned(args.rows, logits);
-  launch(stream, {{parts_of(args.columns), static_cast<unsigned>(args.rows)}, kThreads},
+  launch(stream,
+         {{likeliest_parts(args.columns), static_cast<unsigned>(args.rows)}, kLikeliestThreads},
          vectors ? likeliest_kernel<kVector> : likeliest_kernel<1>, args);
 }
 

@@ -8,16 +8,16 @@
 namespace jige::cuda {
 namespace {
 
-constexpr int kSide = 16;  // threads along a side of the tile
-constexpr int kThreads = kSide * kSide;
+constexpr int kChainSide = 16;  // threads along a side of the tile
+constexpr int kChainThreads = kChainSide * kChainSide;
 constexpr int kDepth = 16;  // of a part
 constexpr int kGroup = 4;   // elements side by side, that a thread reads at once
 
 template <int kPerThread>
 struct Tile {
-  static constexpr int kSize = kSide * kPerThread;
+  static constexpr int kSize = kChainSide * kPerThread;
   static constexpr int kStride = kSize + kGroup;  // shared memory: [kDepth][kStride]
-  static constexpr int kLoads = kSize * kDepth / kThreads;
+  static constexpr int kLoads = kSize * kDepth / kChainThreads;
 };
 
 // kSize lines of an operand from `begin` on, of `count`.
@@ -46,7 +46,7 @@ struct QuantLines {
 
 // Where element `index` of a part goes: threads of a warp read along the rows of memory.
 template <int kPerThread>
-__device__ void place_of(bool across, int index, int& line, int& d) {
+__device__ void part_place(bool across, int index, int& line, int& d) {
   line = across ? index % Tile<kPerThread>::kSize : index / kDepth;
   d = across ? index / Tile<kPerThread>::kSize : index % kDepth;
 }
@@ -56,7 +56,8 @@ __device__ void fetch(const AnyLines& lines, int64_t depth_begin, int64_t depth,
                       float (&part)[Tile<kPerThread>::kLoads]) {
   for (int i = 0; i < Tile<kPerThread>::kLoads; ++i) {
     int line, d;
-    place_of<kPerThread>(lines.across, static_cast<int>(threadIdx.x) + i * kThreads, line, d);
+    part_place<kPerThread>(lines.across, static_cast<int>(threadIdx.x) + i * kChainThreads, line,
+                           d);
     const int64_t row = lines.begin + line;
     const int64_t at = depth_begin + d;
     part[i] = row < lines.count && at < depth ? lines.at(row, at) : 0.0f;
@@ -67,14 +68,14 @@ template <int kPerThread>
 __device__ void keep(bool across, const float (&part)[Tile<kPerThread>::kLoads], float* shared) {
   for (int i = 0; i < Tile<kPerThread>::kLoads; ++i) {
     int line, d;
-    place_of<kPerThread>(across, static_cast<int>(threadIdx.x) + i * kThreads, line, d);
+    part_place<kPerThread>(across, static_cast<int>(threadIdx.x) + i * kChainThreads, line, d);
     shared[d * Tile<kPerThread>::kStride + line] = part[i];
   }
 }
 
 // The line of a thread's element i: groups of kGroup, the threads' side by side.
 __device__ int line_of(int thread, int i) {
-  return i / kGroup * kGroup * kSide + thread * kGroup + i % kGroup;
+  return i / kGroup * kGroup * kChainSide + thread * kGroup + i % kGroup;
 }
 
 template <int kPerThread>
@@ -101,9 +102,9 @@ template <int kPerThread, typename Body>
 __device__ void for_own(const Product& product, int64_t first_row, int64_t first_column,
                         Body body) {
   for (int i = 0; i < kPerThread; ++i) {
-    const int64_t row = first_row + line_of(static_cast<int>(threadIdx.x) / kSide, i);
+    const int64_t row = first_row + line_of(static_cast<int>(threadIdx.x) / kChainSide, i);
     for (int j = 0; j < kPerThread; ++j) {
-      const int64_t column = first_column + line_of(static_cast<int>(threadIdx.x) % kSide, j);
+      const int64_t column = first_column + line_of(static_cast<int>(threadIdx.x) % kChainSide, j);
       if (row < product.rows && column < product.columns) body(i, j, row, column);
     }
   }
@@ -115,8 +116,8 @@ __device__ void multiply_lines(const Product& product, const Lines& left, const 
   using Part = Tile<kPerThread>;
   __align__(16) __shared__ float left_part[kDepth * Part::kStride];
   __align__(16) __shared__ float right_part[kDepth * Part::kStride];
-  const int row = static_cast<int>(threadIdx.x) / kSide;
-  const int column = static_cast<int>(threadIdx.x) % kSide;
+  const int row = static_cast<int>(threadIdx.x) / kChainSide;
+  const int column = static_cast<int>(threadIdx.x) % kChainSide;
   float sums[kPerThread][kPerThread] = {};
   if (product.accumulate) {
     for_own<kPerThread>(product, left.begin, right.begin, [&](int i, int j, int64_t r, int64_t c) {
@@ -160,7 +161,8 @@ __device__ void multiply_tile(const Product& product, int64_t first_row, int64_t
 }
 
 template <int kPerThread>
-__global__ __launch_bounds__(kThreads) void chains_kernel(Product product, int64_t column_tiles) {
+__global__ __launch_bounds__(kChainThreads) void chains_kernel(Product product,
+                                                               int64_t column_tiles) {
   begin_kernel();
   constexpr int kSize = Tile<kPerThread>::kSize;
   multiply_tile<kPerThread>(product, blockIdx.x / column_tiles * kSize,
@@ -168,8 +170,8 @@ __global__ __launch_bounds__(kThreads) void chains_kernel(Product product, int64
 }
 
 template <int kPerThread>
-__global__ __launch_bounds__(kThreads) void grouped_chains_kernel(GroupedProduct grouped,
-                                                                  GroupTiles tiles) {
+__global__ __launch_bounds__(kChainThreads) void grouped_chains_kernel(GroupedProduct grouped,
+                                                                       GroupTiles tiles) {
   begin_kernel();
   constexpr int kSize = Tile<kPerThread>::kSize;
   const GroupTile tile = take_tile<kSize, kSize>(grouped, tiles);
@@ -177,9 +179,10 @@ __global__ __launch_bounds__(kThreads) void grouped_chains_kernel(GroupedProduct
 }
 
 template <int kPerThread>
-__global__ __launch_bounds__(kThreads) void quant_chains_kernel(GroupedProduct grouped,
-                                                                GroupTiles tiles,
-                                                                QuantWeight weight, bool rounds) {
+__global__ __launch_bounds__(kChainThreads) void quant_chains_kernel(GroupedProduct grouped,
+                                                                     GroupTiles tiles,
+                                                                     QuantWeight weight,
+                                                                     bool rounds) {
   begin_kernel();
   constexpr int kSize = Tile<kPerThread>::kSize;
   const GroupTile tile = take_tile<kSize, kSize>(grouped, tiles);
@@ -204,7 +207,7 @@ template <int kPerThread>
 void launch_chains(const LaunchStream& stream, const Product& product) {
   const int64_t column_tiles = tiles_along<kPerThread>(product.columns);
   const int64_t blocks = tiles_along<kPerThread>(product.rows) * column_tiles;
-  launch(stream, {static_cast<unsigned>(blocks), kThreads}, chains_kernel<kPerThread>, product,
+  launch(stream, {static_cast<unsigned>(blocks), kChainThreads}, chains_kernel<kPerThread>, product,
          column_tiles);
 }
 
@@ -223,14 +226,14 @@ void multiply_in_chains(const LaunchStream& stream, const Product& product) {
 
 void multiply_groups_in_chains(const LaunchStream& stream, const GroupedProduct& grouped) {
   const GroupTiles tiles = tiles_of(grouped, kGroupSize, kGroupSize);
-  launch(stream, {static_cast<unsigned>(tiles.count()), kThreads},
+  launch(stream, {static_cast<unsigned>(tiles.count()), kChainThreads},
          grouped_chains_kernel<kGroupPerThread>, grouped, tiles);
 }
 
 void multiply_groups_in_chains(const LaunchStream& stream, const GroupedProduct& grouped,
                                const QuantWeight& weight, ElementType type) {
   const GroupTiles tiles = tiles_of(grouped, kGroupSize, kGroupSize);
-  launch(stream, {static_cast<unsigned>(tiles.count()), kThreads},
+  launch(stream, {static_cast<unsigned>(tiles.count()), kChainThreads},
          quant_chains_kernel<kGroupPerThread>, grouped, tiles, weight, type == ElementType::kBf16);
 }
 

@@ -12,13 +12,9 @@
 namespace jige::cuda {
 namespace {
 
-constexpr int kWarps = kFewWarps;
-constexpr int kThreads = kFewThreads;
-constexpr int kLaneElements = 8;
-constexpr int kStep = 4 * kLaneElements;  // of k: two products
+constexpr int kFewStep = 4 * kLaneElements;  // of k: two products
 constexpr int kChunkSteps = 4;
-constexpr int kChunk = kChunkSteps * kStep;  // of k, side by side for a warp
-constexpr int kSlotBytes = 16;               // what a copy of a lane brings
+constexpr int kFewChunk = kChunkSteps * kFewStep;  // of k, side by side for a warp
 
 // What a kernel is made for: kTiles tiles of rows of the weight in a block, kTokenTiles of src.
 // kAligned: rows of both can be loaded 16 bytes at a time, and there are as many rows of the weight
@@ -27,7 +23,7 @@ constexpr int kSlotBytes = 16;               // what a copy of a lane brings
 // row is r, if there is one, or where there are heads head r.
 template <typename Source, int kTilesIn, int kTokenTilesIn, bool kAlignedIn, bool kGatedIn,
           bool kNormedIn = false, bool kGroupedIn = false>
-struct Variant {
+struct FewRowsVariant {
   using Element = Source;
   static constexpr int kTiles = kTilesIn;
   static constexpr int kTokenTiles = kTokenTilesIn;
@@ -43,25 +39,25 @@ struct Variant {
   // So that a large multiprocessor has two blocks, and a small one (99 KiB) one, but of four tiles.
   static constexpr int kSlotsMax = kTiles == 4 ? 27 : kNormed ? 20 : 24;
   static constexpr int kStages = kSlotsMax / kSlots < 8 ? kSlotsMax / kSlots : 8;
-  static constexpr int kRingBytes = kStages * kSlots * kWarp * kSlotBytes;  // of a warp
+  static constexpr int kRingBytes = kStages * kSlots * kWarp * kCopyBytes;  // of a warp
   // The warps' sums take the place of their copies: [token][row].
   static constexpr int kStride = kRows + 4;
-  static constexpr int kSumsBytes = kTokenTiles * kTokens * kStride * int{sizeof(float)};
+  static constexpr int kSumsBytes = kTokenTiles * kTileTokens * kStride * int{sizeof(float)};
   static constexpr int kWarpBytes = kAligned && kRingBytes > kSumsBytes ? kRingBytes : kSumsBytes;
   static constexpr int kOutputsOfThread =
-      (kTokenTiles * kTokens * kOutputs + kThreads - 1) / kThreads;
+      (kTokenTiles * kTileTokens * kOutputs + kFewThreads - 1) / kFewThreads;
 };
 
 // The lane's part of the operands.
 template <typename V>
-struct Operands {
+struct FewRowsOperands {
   const Bf16* weight;  // row g of the block
   const Bf16* up;      // with a gate, row g of those that are gated
   const typename V::Element* src[V::kTokenTiles];
   int k;
   int rows_left;  // of the weight from row g of the block on
 
-  __device__ Operands(const FewRowsProduct& product, int64_t first)
+  __device__ FewRowsOperands(const FewRowsProduct& product, int64_t first)
       : k(static_cast<int>(product.k)) {
     const int g = lane_id() / 4;
     const int64_t row = min(first + g, product.n - 1);
@@ -69,7 +65,7 @@ struct Operands {
     weight = product.weight + row * product.k;
     up = weight + product.n * product.k;
     for (int j = 0; j < V::kTokenTiles; ++j) {
-      int64_t token = min(int64_t{j * kTokens + g}, product.rows - 1);
+      int64_t token = min(int64_t{j * kTileTokens + g}, product.rows - 1);
       if constexpr (V::kGrouped) token = source_row(product.groups, token);
       src[j] =
           static_cast<const typename V::Element*>(product.src.data) + token * product.src.stride;
@@ -87,13 +83,13 @@ struct Operands {
 
 // Steps of this warp, and where one of them lies in k.
 __device__ int count_steps(int k) {
-  const int chunks = ((k + kChunk - 1) / kChunk - warp_id() + kWarps - 1) / kWarps;
+  const int chunks = ((k + kFewChunk - 1) / kFewChunk - warp_id() + kFewWarps - 1) / kFewWarps;
   if (chunks <= 0) return 0;
-  const int last = ((chunks - 1) * kWarps + warp_id()) * kChunk;
-  return (chunks - 1) * kChunkSteps + min((k - last + kStep - 1) / kStep, kChunkSteps);
+  const int last = ((chunks - 1) * kFewWarps + warp_id()) * kFewChunk;
+  return (chunks - 1) * kChunkSteps + min((k - last + kFewStep - 1) / kFewStep, kChunkSteps);
 }
 __device__ int step_at(int step) {
-  return (step / kChunkSteps * kWarps + warp_id()) * kChunk + step % kChunkSteps * kStep;
+  return (step / kChunkSteps * kFewWarps + warp_id()) * kFewChunk + step % kChunkSteps * kFewStep;
 }
 
 __device__ uint4 to_bf16(const uint4& low, const uint4& high) {
@@ -106,15 +102,12 @@ __device__ uint4 to_bf16(const uint4& low, const uint4& high) {
 
 // Copies under way of a warp.
 template <typename V>
-struct Ring {
+struct FewRowsRing : LaneSlots<V> {
   using Element = typename V::Element;
-  unsigned char* memory;  // of this lane
+  using LaneSlots<V>::slot;
 
-  __device__ uint4* slot(int stage, int index) const {
-    return reinterpret_cast<uint4*>(memory + (stage * V::kSlots + index) * (kWarp * kSlotBytes));
-  }
   // Sends for what a step multiplies; zeros stand for what is behind the end of k.
-  __device__ void fetch(const Operands<V>& from, int stage, int step) const {
+  __device__ void fetch(const FewRowsOperands<V>& from, int stage, int step) const {
     const int at = step_at(step) + lane_id() % 4 * kLaneElements;
     const bool inside = at < from.k;
     const int offset = inside ? at : 0;
@@ -124,10 +117,11 @@ struct Ring {
     }
     if constexpr (!V::kNormed) fetch_source(from, stage, offset, inside);
   }
-  __device__ void fetch_source(const Operands<V>& from, int stage, int offset, bool inside) const {
+  __device__ void fetch_source(const FewRowsOperands<V>& from, int stage, int offset,
+                               bool inside) const {
 #pragma unroll
     for (int i = 0; i < V::kTokenTiles * V::kSourceSlots; ++i) {
-      constexpr int kElements = kSlotBytes / static_cast<int>(sizeof(Element));
+      constexpr int kElements = kCopyBytes / static_cast<int>(sizeof(Element));
       const Element* row = from.src[i / V::kSourceSlots];
       copy_async_16(slot(stage, 2 * V::kTiles + i), row + offset + i % V::kSourceSlots * kElements,
                     inside);
@@ -151,9 +145,9 @@ __device__ uint4 normed_source(const FewRowsProduct& product, int step) {
 
 // The warp's share of the sums.
 template <typename V>
-__device__ void add_steps(const FewRowsProduct& product, const Operands<V>& from,
+__device__ void add_steps(const FewRowsProduct& product, const FewRowsOperands<V>& from,
                           unsigned char* warp_memory, float (&sums)[V::kTiles][V::kTokenTiles][4]) {
-  const Ring<V> ring = {warp_memory + lane_id() * kSlotBytes};
+  const FewRowsRing<V> ring = {{warp_memory + lane_id() * kCopyBytes}};
   const int steps = count_steps(from.k);
 #pragma unroll
   for (int i = 0; i < V::kStages - 1; ++i) {
@@ -201,7 +195,8 @@ __device__ uint4 gather(const Element* row, int at, int count) {
 
 // The same where 16 bytes cannot be loaded at a time.
 template <typename V>
-__device__ void add_gathered(const Operands<V>& from, float (&sums)[V::kTiles][V::kTokenTiles][4]) {
+__device__ void add_gathered(const FewRowsOperands<V>& from,
+                             float (&sums)[V::kTiles][V::kTokenTiles][4]) {
   const int steps = count_steps(from.k);
   for (int step = 0; step < steps; ++step) {
     const int at = step_at(step) + lane_id() % 4 * kLaneElements;
@@ -220,8 +215,8 @@ template <typename V>
 __device__ void prefetch_weight(const FewRowsProduct& product, int64_t first) {
   constexpr int kBytes = 64 << 10;  // of a block, or what its warps read first
   constexpr int kShare = kBytes / V::kRows / int{sizeof(Bf16)};
-  constexpr int64_t kColumns = kShare > kWarps * kChunk ? kShare : kWarps * kChunk;
-  constexpr int kRowsOfWarp = V::kRows / kWarps;  // a lane each: one after the other
+  constexpr int64_t kColumns = kShare > kFewWarps * kFewChunk ? kShare : kFewWarps * kFewChunk;
+  constexpr int kRowsOfWarp = V::kRows / kFewWarps;  // a lane each: one after the other
   if (lane_id() >= kRowsOfWarp) return;
   const int row = warp_id() * kRowsOfWarp + lane_id();
   const int64_t at = row < V::kOutputs ? first + row : product.n + first + row - V::kOutputs;
@@ -230,7 +225,7 @@ __device__ void prefetch_weight(const FewRowsProduct& product, int64_t first) {
 }
 
 template <typename V>
-__global__ __launch_bounds__(kThreads, 2) void few_rows_kernel(FewRowsProduct product) {
+__global__ __launch_bounds__(kFewThreads, 2) void few_rows_kernel(FewRowsProduct product) {
   int64_t first = int64_t{blockIdx.x} * V::kOutputs;
   if constexpr (V::kGrouped) {
     if (product.heads.count > 0) take_head(product);
@@ -249,7 +244,7 @@ __global__ __launch_bounds__(kThreads, 2) void few_rows_kernel(FewRowsProduct pr
     }
   }
   unsigned char* const memory = dynamic_shared() + warp_id() * V::kWarpBytes;
-  const Operands<V> from(product, first);
+  const FewRowsOperands<V> from(product, first);
   const Extras<V> extras(product, first);
   float sums[V::kTiles][V::kTokenTiles][4] = {};
   if constexpr (V::kAligned) {
@@ -267,22 +262,23 @@ __global__ __launch_bounds__(kThreads, 2) void few_rows_kernel(FewRowsProduct pr
 template <typename V>
 int64_t block_bytes(const FewRowsProduct& product) {
   const int64_t normed = product.rows * (product.k + kNormedGap) * int64_t{sizeof(Bf16)};
-  return kWarps * V::kWarpBytes + (V::kNormed ? normed : 0);
+  return kFewWarps * V::kWarpBytes + (V::kNormed ? normed : 0);
 }
 
 template <typename Element, int kTiles, bool kGated>
 void launch_normed(const LaunchStream& stream, const FewRowsProduct& product) {
-  using V = Variant<Element, kTiles, 1, true, kGated, true>;
-  launch(stream, {blocks_for(product.n, V::kOutputs), kThreads, block_bytes<V>(product)},
+  using V = FewRowsVariant<Element, kTiles, 1, true, kGated, true>;
+  launch(stream, {blocks_for(product.n, V::kOutputs), kFewThreads, block_bytes<V>(product)},
          few_rows_kernel<V>, product);
 }
 
 template <typename Element, int kTiles, bool kAligned, bool kGated>
-void launch_tiles(const LaunchStream& stream, const FewRowsProduct& product) {
+void launch_few_rows_tiles(const LaunchStream& stream, const FewRowsProduct& product) {
   const auto launch_variant = [&]<typename V>(V) {
     const int64_t apart = product.heads.count > 0 ? product.heads.count : product.groups.all_rows;
     const auto down = static_cast<unsigned>(V::kGrouped ? apart : 1);
-    launch(stream, {{blocks_for(product.n, V::kOutputs), down}, kThreads, block_bytes<V>(product)},
+    launch(stream,
+           {{blocks_for(product.n, V::kOutputs), down}, kFewThreads, block_bytes<V>(product)},
            few_rows_kernel<V>, product);
   };
   if constexpr (kAligned) {
@@ -290,22 +286,22 @@ void launch_tiles(const LaunchStream& stream, const FewRowsProduct& product) {
   }
   if constexpr (sizeof(Element) == sizeof(Bf16)) {
     if (product.groups.count > 0 || product.heads.count > 0) {
-      if (product.rows <= kTokens) {
-        launch_variant(Variant<Element, kTiles, 1, kAligned, kGated, false, true>());
+      if (product.rows <= kTileTokens) {
+        launch_variant(FewRowsVariant<Element, kTiles, 1, kAligned, kGated, false, true>());
       } else {
-        launch_variant(Variant<Element, kTiles, 2, kAligned, kGated, false, true>());
+        launch_variant(FewRowsVariant<Element, kTiles, 2, kAligned, kGated, false, true>());
       }
       return;
     }
   }
-  if (product.rows <= kTokens) {
-    launch_variant(Variant<Element, kTiles, 1, kAligned, kGated>());
+  if (product.rows <= kTileTokens) {
+    launch_variant(FewRowsVariant<Element, kTiles, 1, kAligned, kGated>());
   } else {
-    launch_variant(Variant<Element, kTiles, 2, kAligned, kGated>());
+    launch_variant(FewRowsVariant<Element, kTiles, 2, kAligned, kGated>());
   }
 }
 
-bool is_aligned(const FewRowsProduct& product) {
+bool operands_aligned(const FewRowsProduct& product) {
   constexpr uintptr_t kVectorBytes = 16;
   const auto src = reinterpret_cast<uintptr_t>(product.src.data);
   const auto weight = reinterpret_cast<uintptr_t>(product.weight);
@@ -320,31 +316,33 @@ bool is_aligned(const FewRowsProduct& product) {
 // Whether blocks of so many tiles leave every multiprocessor one or nearly so, and their memory is
 // there. They should be as large as that: src is read once per block.
 template <typename Element, int kTiles, bool kGated>
-bool fills(const LaunchStream& stream, const FewRowsProduct& product) {
-  using V = Variant<Element, kTiles, 1, true, kGated>;
+bool few_rows_fill(const LaunchStream& stream, const FewRowsProduct& product) {
+  using V = FewRowsVariant<Element, kTiles, 1, true, kGated>;
   const int64_t blocks_min = (int64_t{stream.multiprocessors} * 3 + 3) / 4;
   // Of groups as many have rows as a token has rows at least.
   const int64_t groups = product.heads.count > 0    ? product.heads.count
                          : product.groups.count > 0 ? product.groups.all_rows / product.rows
                                                     : 1;
   const int64_t bytes =
-      product.norm.given ? block_bytes<Variant<float, kTiles, 1, true, kGated, true>>(product)
-      : product.rows <= kTokens ? block_bytes<V>(product)
-                                : block_bytes<Variant<Element, kTiles, 2, true, kGated>>(product);
+      product.norm.given
+          ? block_bytes<FewRowsVariant<float, kTiles, 1, true, kGated, true>>(product)
+      : product.rows <= kTileTokens
+          ? block_bytes<V>(product)
+          : block_bytes<FewRowsVariant<Element, kTiles, 2, true, kGated>>(product);
   return product.n >= V::kOutputs && groups * blocks_for(product.n, V::kOutputs) >= blocks_min &&
          bytes + kNormStaticBytes <= shared_bytes_max();
 }
 
 template <typename Element>
 void launch_few_rows(const LaunchStream& stream, const FewRowsProduct& product) {
-  if (!is_aligned(product) || product.n < kTileRows) {
-    launch_tiles<Element, 1, false, false>(stream, product);
-  } else if (fills<Element, 4, false>(stream, product)) {
-    launch_tiles<Element, 4, true, false>(stream, product);
-  } else if (fills<Element, 2, false>(stream, product)) {
-    launch_tiles<Element, 2, true, false>(stream, product);
+  if (!operands_aligned(product) || product.n < kTileRows) {
+    launch_few_rows_tiles<Element, 1, false, false>(stream, product);
+  } else if (few_rows_fill<Element, 4, false>(stream, product)) {
+    launch_few_rows_tiles<Element, 4, true, false>(stream, product);
+  } else if (few_rows_fill<Element, 2, false>(stream, product)) {
+    launch_few_rows_tiles<Element, 2, true, false>(stream, product);
   } else {
-    launch_tiles<Element, 1, true, false>(stream, product);
+    launch_few_rows_tiles<Element, 1, true, false>(stream, product);
   }
 }
 
@@ -352,22 +350,22 @@ void launch_few_rows(const LaunchStream& stream, const FewRowsProduct& product) 
 
 bool few_rows_takes_gate(const FewRowsProduct& product) {
   const bool bf16 = product.norm.given || product.src.type == ElementType::kBf16;
-  return bf16 && is_aligned(product) && product.n >= kTileRows;
+  return bf16 && operands_aligned(product) && product.n >= kTileRows;
 }
 
 bool few_rows_takes_norm(const FewRowsProduct& product) {
-  return product.src.type == ElementType::kF32 && product.rows <= kTokens &&
-         product.rows * product.k <= kNormedMax && is_aligned(product) &&
+  return product.src.type == ElementType::kF32 && product.rows <= kTileTokens &&
+         product.rows * product.k <= kNormedMax && operands_aligned(product) &&
          aligned(product.norm.weight) && product.n >= kTileRows;
 }
 
 void multiply_few_rows(const LaunchStream& stream, const FewRowsProduct& product) {
   if (product.rows <= 0 || product.n <= 0) return;
   if (product.gate != ProductGate::kNone) {
-    if (fills<Bf16, 4, true>(stream, product)) {
-      launch_tiles<Bf16, 4, true, true>(stream, product);
+    if (few_rows_fill<Bf16, 4, true>(stream, product)) {
+      launch_few_rows_tiles<Bf16, 4, true, true>(stream, product);
     } else {
-      launch_tiles<Bf16, 2, true, true>(stream, product);
+      launch_few_rows_tiles<Bf16, 2, true, true>(stream, product);
     }
   } else if (product.src.type == ElementType::kF32) {
     launch_few_rows<float>(stream, product);

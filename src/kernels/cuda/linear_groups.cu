@@ -8,7 +8,7 @@ namespace jige::cuda {
 namespace {
 
 template <int kRows, bool kLeftAcross, bool kRightAcross>
-struct Variant : GroupShape<kRows, kLeftAcross, kRightAcross> {
+struct GroupsVariant : GroupShape<kRows, kLeftAcross, kRightAcross> {
   using Shape = GroupShape<kRows, kLeftAcross, kRightAcross>;
   static constexpr int kStageElements = Shape::Left::kElements + Shape::Right::kElements;
   static constexpr int64_t kBytes = int64_t{kGroupStages} * kStageElements * int64_t{sizeof(Bf16)};
@@ -52,7 +52,7 @@ __global__ __launch_bounds__(kGroupThreads, 2) void groups_kernel(GroupedProduct
 
 template <int kRows, bool kLeftAcross, bool kRightAcross>
 void launch_groups(const LaunchStream& stream, const GroupedProduct& grouped) {
-  using V = Variant<kRows, kLeftAcross, kRightAcross>;
+  using V = GroupsVariant<kRows, kLeftAcross, kRightAcross>;
   if constexpr (kRows > 64) {
     if (V::kBytes > shared_bytes_max()) {
       return launch_groups<64, kLeftAcross, kRightAcross>(stream, grouped);
@@ -64,7 +64,7 @@ void launch_groups(const LaunchStream& stream, const GroupedProduct& grouped) {
 }
 
 template <bool kRightAcross>
-void launch_rows(const LaunchStream& stream, const GroupedProduct& grouped) {
+void launch_group_rows(const LaunchStream& stream, const GroupedProduct& grouped) {
   with_group_rows(grouped,
                   [&]<int kRows>() { launch_groups<kRows, false, kRightAcross>(stream, grouped); });
 }
@@ -87,9 +87,9 @@ void multiply_groups(const LaunchStream& stream, const GroupedProduct& grouped) 
   } else if (grouped.outs) {
     launch_groups<64, true, true>(stream, grouped);
   } else if (grouped.product.right_across) {
-    launch_rows<true>(stream, grouped);
+    launch_group_rows<true>(stream, grouped);
   } else {
-    launch_rows<false>(stream, grouped);
+    launch_group_rows<false>(stream, grouped);
   }
 }
 

@@ -22,12 +22,12 @@ struct Sharing {
 };
 
 // Where the unit of a thread is. Threads without a unit meet the others in sums.
-struct Place {
+struct UnitPlace {
   int64_t row, group, column;  // of the first column of the unit
   int lane;
   bool valid;
 };
-__device__ inline Place place_of(const Sharing& sharing) {
+__device__ inline UnitPlace unit_place(const Sharing& sharing) {
   const int per_block = sharing.threads / sharing.lanes;
   const int thread = static_cast<int>(threadIdx.x);
   const int64_t unit = int64_t{blockIdx.x} * per_block + thread / sharing.lanes;
@@ -51,7 +51,7 @@ template <int W, int kCount>
 struct Vectors {
   Packed<W> packed[kCount];
 
-  __device__ void load(const ConstRows& rows, const Place& place, const Sharing& sharing) {
+  __device__ void load(const ConstRows& rows, const UnitPlace& place, const Sharing& sharing) {
     for (int j = 0; j < kCount; ++j) {
       const int64_t column = (int64_t{j} * sharing.lanes + place.lane) * W;
       packed[j] = place.valid && column < sharing.width
@@ -59,14 +59,15 @@ struct Vectors {
                       : Packed<W>::zero();
     }
   }
-  __device__ void unpack(const ConstRows& rows, const Place&, int64_t, int j, float (&x)[W]) const {
+  __device__ void unpack(const ConstRows& rows, const UnitPlace&, int64_t, int j,
+                         float (&x)[W]) const {
     packed[j].unpack(rows.type, x);
   }
 };
 template <int W>
 struct Vectors<W, 0> {
-  __device__ void load(const ConstRows&, const Place&, const Sharing&) {}
-  __device__ void unpack(const ConstRows& rows, const Place& place, int64_t column, int,
+  __device__ void load(const ConstRows&, const UnitPlace&, const Sharing&) {}
+  __device__ void unpack(const ConstRows& rows, const UnitPlace& place, int64_t column, int,
                          float (&x)[W]) const {
     load_packed<W>(rows, place.row, place.column + column).unpack(rows.type, x);
   }
@@ -74,7 +75,7 @@ struct Vectors<W, 0> {
 
 // body(column within the unit, index of the vector) for the vectors of a thread.
 template <int W, int kCount, typename Body>
-__device__ void for_vectors(const Place& place, const Sharing& sharing, Body body) {
+__device__ void for_vectors(const UnitPlace& place, const Sharing& sharing, Body body) {
   if (!place.valid) return;
   if constexpr (kCount == 0) {
     for (int64_t i = int64_t{place.lane} * W; i < sharing.width; i += int64_t{sharing.lanes} * W) {
@@ -93,7 +94,7 @@ __global__ void __launch_bounds__(kNormThreadsMax)
     norm_forward_kernel(cpu::NormForwardArgs args, Sharing sharing) {
   begin_kernel();
   __shared__ float shared[kWarp];
-  const Place place = place_of(sharing);
+  const UnitPlace place = unit_place(sharing);
   const auto width = static_cast<float>(sharing.width);
   Vectors<W, kCount> src;
   src.load(args.src, place, sharing);
@@ -139,7 +140,7 @@ __global__ void __launch_bounds__(kNormThreadsMax)
     norm_backward_input_kernel(cpu::NormBackwardInputArgs args, Sharing sharing) {
   begin_kernel();
   __shared__ float shared[kWarp];
-  const Place place = place_of(sharing);
+  const UnitPlace place = unit_place(sharing);
   const auto width = static_cast<float>(sharing.width);
   const ConstRows old = {args.grad_src.data, args.grad_src.type, args.grad_src.stride};
   Vectors<W, kCount> src, grad_dst, grad_src;
@@ -207,8 +208,6 @@ int power_of_two_from(int64_t count) {
 
 // Shares units out, and calls run(vector width, vectors of a thread, sharing), the former two as
 // types.
-template <int kCount>
-struct Count {};
 template <typename Run>
 void with_sharing(int64_t rows, int64_t groups, int64_t width, bool vectors, Run run) {
   Sharing sharing = {rows * groups, groups, width, kWarp, kNormThreads};
@@ -228,13 +227,14 @@ void with_sharing(int64_t rows, int64_t groups, int64_t width, bool vectors, Run
   run(Count<kVector>(), Count<2>(), sharing);
 }
 
-LaunchShape shape_of(const Sharing& sharing) {
+LaunchShape norm_shape(const Sharing& sharing) {
   return {blocks_for(sharing.units, sharing.threads / sharing.lanes),
           static_cast<unsigned>(sharing.threads)};
 }
 
 template <bool kLayer>
-void launch_forward(const LaunchStream& stream, const cpu::NormForwardArgs& args, int64_t rows) {
+void launch_norm_forward(const LaunchStream& stream, const cpu::NormForwardArgs& args,
+                         int64_t rows) {
   const bool vectors = args.width % kVector == 0 && aligned(rows, args.dst, args.src) &&
                        aligned(args.weight) && aligned(args.bias);
   if (!kLayer && vectors && rows > 0 && is_row_norm(args, rows)) {
@@ -243,7 +243,7 @@ void launch_forward(const LaunchStream& stream, const cpu::NormForwardArgs& args
   }
   with_sharing(rows, args.group_count, args.width, vectors,
                [&]<int W, int kCount>(Count<W>, Count<kCount>, const Sharing& sharing) {
-                 launch(stream, shape_of(sharing), norm_forward_kernel<kLayer, W, kCount>, args,
+                 launch(stream, norm_shape(sharing), norm_forward_kernel<kLayer, W, kCount>, args,
                         sharing);
                });
 }
@@ -256,32 +256,32 @@ void launch_backward_input(const LaunchStream& stream, const cpu::NormBackwardIn
                        aligned(args.weight);
   with_sharing(rows, args.group_count, args.width, vectors,
                [&]<int W, int kCount>(Count<W>, Count<kCount>, const Sharing& sharing) {
-                 launch(stream, shape_of(sharing), norm_backward_input_kernel<kLayer, W, kCount>,
+                 launch(stream, norm_shape(sharing), norm_backward_input_kernel<kLayer, W, kCount>,
                         args, sharing);
                });
 }
 
 // The weight gradient. Tiles of columns times parts of the units; a block sums the units of a part,
 // each row of its threads every kTileRows-th of them.
-constexpr int kPartThreads = 256;
+constexpr int kNormPartThreads = 256;
 constexpr int kUnitsAtOnce = 4;
 constexpr int kBlocksPerMultiprocessor = 6;
 
-struct Parts {
+struct UnitParts {
   int64_t count, units;  // parts, and units of each
   int tiles;
   int tile_vectors;  // threads side by side, a power of two up to a warp
   bool vectors;
 };
 
-Parts parts_of(const LaunchStream& stream, const cpu::NormBackwardWeightArgs& args) {
-  Parts parts = {};
+UnitParts unit_parts(const LaunchStream& stream, const cpu::NormBackwardWeightArgs& args) {
+  UnitParts parts = {};
   parts.vectors = args.width % kVector == 0 && aligned(args.row_count, args.grad_dst, args.src);
   const int64_t vectors = ceil_div(args.width, parts.vectors ? kVector : 1);
   parts.tile_vectors = vectors < kWarp ? power_of_two_from(vectors) : kWarp;
   parts.tiles = static_cast<int>(ceil_div(vectors, parts.tile_vectors));
   const int64_t units = args.row_count * args.group_count;
-  const int64_t rows_of_tile = kPartThreads / parts.tile_vectors;
+  const int64_t rows_of_tile = kNormPartThreads / parts.tile_vectors;
   const int64_t wanted =
       ceil_div(int64_t{stream.multiprocessors} * kBlocksPerMultiprocessor, parts.tiles);
   const int64_t most = ceil_div(units, rows_of_tile * kUnitsAtOnce);
@@ -328,23 +328,23 @@ __device__ void add_units(const cpu::NormBackwardWeightArgs& args, int64_t begin
 template <int W>
 __device__ void store_part(const float (&sums)[W], int tile_vectors, int64_t first_column,
                            int64_t width, float* to) {
-  __shared__ float shared[kPartThreads * W];
+  __shared__ float shared[kNormPartThreads * W];
   const int thread = static_cast<int>(threadIdx.x);
   const int columns = tile_vectors * W;
   __syncthreads();
   for (int i = 0; i < W; ++i) shared[thread * W + i] = sums[i];
   __syncthreads();
-  for (int i = thread; i < columns; i += kPartThreads) {
+  for (int i = thread; i < columns; i += kNormPartThreads) {
     float sum = 0.0f;
-    for (int at = i; at < kPartThreads * W; at += columns) sum += shared[at];
+    for (int at = i; at < kNormPartThreads * W; at += columns) sum += shared[at];
     if (first_column + i < width) to[first_column + i] = sum;
   }
 }
 
 // sums [1 or 2, parts, D]: those of the weight, then those of the bias.
 template <bool kLayer, int W>
-__global__ void __launch_bounds__(kPartThreads)
-    norm_part_kernel(cpu::NormBackwardWeightArgs args, Parts parts, float* sums) {
+__global__ void __launch_bounds__(kNormPartThreads)
+    norm_part_kernel(cpu::NormBackwardWeightArgs args, UnitParts parts, float* sums) {
   begin_kernel();
   const int thread = static_cast<int>(threadIdx.x);
   const int64_t part = blockIdx.x / static_cast<unsigned>(parts.tiles);
@@ -357,7 +357,7 @@ __global__ void __launch_bounds__(kPartThreads)
   float weight[W] = {}, bias[W] = {};
   if (column < args.width) {
     add_units<kLayer, W>(args, begin + thread / parts.tile_vectors, end,
-                         kPartThreads / parts.tile_vectors, column, weight, bias);
+                         kNormPartThreads / parts.tile_vectors, column, weight, bias);
   }
   store_part(weight, parts.tile_vectors, first_column, args.width, sums + part * args.width);
   if (kLayer && args.grad_bias) {
@@ -368,7 +368,8 @@ __global__ void __launch_bounds__(kPartThreads)
 
 // to[i] += the parts of column i in ascending order, kWarp interleaved sums of them.
 __global__ void __launch_bounds__(kWarp* kWarp)
-    add_parts_kernel(float* weight, float* bias, const float* sums, int64_t parts, int64_t width) {
+    norm_add_parts_kernel(float* weight, float* bias, const float* sums, int64_t parts,
+                          int64_t width) {
   begin_kernel();
   __shared__ float shared[kWarp][kWarp];
   float* const to = blockIdx.y == 0 ? weight : bias;
@@ -388,22 +389,23 @@ __global__ void __launch_bounds__(kWarp* kWarp)
 template <bool kLayer>
 void launch_backward_weight(const LaunchStream& stream, const cpu::NormBackwardWeightArgs& args,
                             float* sums) {
-  const Parts parts = parts_of(stream, args);
+  const UnitParts parts = unit_parts(stream, args);
   if (parts.count == 0) return;
-  const LaunchShape shape = {static_cast<unsigned>(parts.count * parts.tiles), kPartThreads};
+  const LaunchShape shape = {static_cast<unsigned>(parts.count * parts.tiles), kNormPartThreads};
   launch(stream, shape,
          parts.vectors ? norm_part_kernel<kLayer, kVector> : norm_part_kernel<kLayer, 1>, args,
          parts, sums);
   const unsigned vectors = kLayer && args.grad_bias ? 2 : 1;
-  launch(stream, {dim3(blocks_for(args.width, kWarp), vectors), kWarp * kWarp}, add_parts_kernel,
-         args.grad_weight, args.grad_bias, sums, parts.count, args.width);
+  launch(stream, {dim3(blocks_for(args.width, kWarp), vectors), kWarp * kWarp},
+         norm_add_parts_kernel, args.grad_weight, args.grad_bias, sums, parts.count, args.width);
 }
 
 }  // namespace
 
 void norm_forward(const LaunchStream& stream, const cpu::NormForwardArgs& args, int64_t rows,
                   bool layer) {
-  layer ? launch_forward<true>(stream, args, rows) : launch_forward<false>(stream, args, rows);
+  layer ? launch_norm_forward<true>(stream, args, rows)
+        : launch_norm_forward<false>(stream, args, rows);
 }
 
 void norm_backward_input(const LaunchStream& stream, const cpu::NormBackwardInputArgs& args,
@@ -414,7 +416,7 @@ void norm_backward_input(const LaunchStream& stream, const cpu::NormBackwardInpu
 
 int64_t norm_backward_weight_scratch(const LaunchStream& stream,
                                      const cpu::NormBackwardWeightArgs& args, bool layer) {
-  const int64_t rows = parts_of(stream, args).count * (layer ? 2 : 1);
+  const int64_t rows = unit_parts(stream, args).count * (layer ? 2 : 1);
   return rows * args.width * static_cast<int64_t>(sizeof(float));
 }
 

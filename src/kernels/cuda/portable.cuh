@@ -28,6 +28,7 @@ using cpu::Rows;
 
 constexpr int kWarp = 32;
 constexpr unsigned kAllLanes = 0xffffffffu;
+constexpr int kCopyBytes = 16;  // what copy_async_16() brings
 
 __device__ inline int lane_id() { return static_cast<int>(threadIdx.x) % kWarp; }
 __device__ inline int warp_id() { return static_cast<int>(threadIdx.x) / kWarp; }

@@ -13,11 +13,6 @@
 namespace jige::cuda {
 namespace {
 
-constexpr int kWarps = kFewWarps;
-constexpr int kThreads = kFewThreads;
-constexpr int kLaneElements = 8;
-constexpr int kSlotBytes = 16;  // what a copy of a lane brings
-constexpr int kChunk = static_cast<int>(kQuantRecordColumns);
 constexpr int kTableEntries = 256;  // pairs of halves, [pair][lane]
 constexpr int kTableRowBytes = kWarp * int{sizeof(uint32_t)};
 
@@ -26,7 +21,7 @@ constexpr int kTableRowBytes = kWarp * int{sizeof(uint32_t)};
 // kGrouped: blocks (…, r) have the group whose first row is r, if there is one.
 template <bool kHalvesIn, int kTilesIn, int kTokenTilesIn, bool kGatedIn, bool kNormedIn,
           bool kGroupedIn>
-struct Variant {
+struct QuantFewRowsVariant {
   static constexpr bool kHalves = kHalvesIn;
   static constexpr int kTiles = kTilesIn;
   static constexpr int kTokenTiles = kTokenTilesIn;
@@ -40,32 +35,33 @@ struct Variant {
   static constexpr int kRecordBytes = kHalves ? kQuantRecordBytes4 : kQuantRecordBytes8;
   static constexpr int kTileSlots = 1 + kPieces;  // scales first
   static constexpr int kSlots = kTiles * kTileSlots;
-  static constexpr int kStageBytes = kSlots * kWarp * kSlotBytes;  // of a warp
+  static constexpr int kStageBytes = kSlots * kWarp * kCopyBytes;  // of a warp
   static constexpr int kTableBytes = kHalves ? kTableEntries * kTableRowBytes : 0;
   static constexpr int kOtherBytes = kTableBytes + (kNormed ? kNormedBytesMax : 0);
   // So that every GPU has the memory, and large ones that for two blocks of a multiprocessor.
   static constexpr int kBlockBytes = 97 << 10;
-  static constexpr int kStagesFit = (kBlockBytes - kOtherBytes) / (kWarps * kStageBytes);
+  static constexpr int kStagesFit = (kBlockBytes - kOtherBytes) / (kFewWarps * kStageBytes);
   static constexpr int kStages = kStagesFit < 4 ? kStagesFit : 4;
   static_assert(kStages >= 2);
   static constexpr int kWarpBytes = kStages * kStageBytes;
-  static constexpr int kTableAt = kWarps * kWarpBytes + (kNormed ? kNormedBytesMax : 0);
+  static constexpr int kTableAt = kFewWarps * kWarpBytes + (kNormed ? kNormedBytesMax : 0);
   static constexpr int kSharedBytes = kTableAt + kTableBytes;
   // The warps' sums take the place of their copies: [token][row].
   static constexpr int kStride = kRows + 4;
-  static_assert(kTokenTiles * kTokens * kStride * int{sizeof(float)} <= kWarpBytes);
+  static_assert(kTokenTiles * kTileTokens * kStride * int{sizeof(float)} <= kWarpBytes);
   static constexpr int kOutputsOfThread =
-      (kTokenTiles * kTokens * kOutputs + kThreads - 1) / kThreads;
+      (kTokenTiles * kTileTokens * kOutputs + kFewThreads - 1) / kFewThreads;
 };
 
 // Where what a block multiplies lies.
 template <typename V>
-struct Operands {
+struct QuantFewRowsOperands {
   const unsigned char* tiles[V::kTiles];  // the first record of each
   const Bf16* src[V::kTokenTiles];        // the lane's rows
   int k;
 
-  __device__ Operands(const FewRowsProduct& product, const QuantWeight& weight, int64_t first)
+  __device__ QuantFewRowsOperands(const FewRowsProduct& product, const QuantWeight& weight,
+                                  int64_t first)
       : k(static_cast<int>(product.k)) {
 #pragma unroll
     for (int m = 0; m < V::kTiles; ++m) {
@@ -75,7 +71,7 @@ struct Operands {
       tiles[m] = quant_record(weight, row / kTileRows, 0);
     }
     for (int j = 0; j < V::kTokenTiles; ++j) {
-      int64_t token = min(int64_t{j * kTokens + lane_id() / 4}, product.rows - 1);
+      int64_t token = min(int64_t{j * kTileTokens + lane_id() / 4}, product.rows - 1);
       if constexpr (V::kGrouped) token = source_row(product.groups, token);
       src[j] = static_cast<const Bf16*>(product.src.data) + token * product.src.stride;
     }
@@ -84,22 +80,19 @@ struct Operands {
 
 // Copies under way of a warp.
 template <typename V>
-struct Ring {
-  unsigned char* memory;  // of this lane
+struct QuantFewRowsRing : LaneSlots<V> {
+  using LaneSlots<V>::slot;
 
-  __device__ uint4* slot(int stage, int index) const {
-    return reinterpret_cast<uint4*>(memory + stage * V::kStageBytes + index * (kWarp * kSlotBytes));
-  }
   // Sends for what a chunk multiplies.
-  __device__ void fetch(const Operands<V>& from, int stage, int chunk) const {
+  __device__ void fetch(const QuantFewRowsOperands<V>& from, int stage, int chunk) const {
     const int lane = lane_id();
 #pragma unroll
     for (int m = 0; m < V::kTiles; ++m) {
       const unsigned char* record = from.tiles[m] + chunk * V::kRecordBytes;
-      copy_async_16(slot(stage, m * V::kTileSlots), record + lane / 4 * kSlotBytes, true);
+      copy_async_16(slot(stage, m * V::kTileSlots), record + lane / 4 * kCopyBytes, true);
 #pragma unroll
       for (int i = 0; i < V::kPieces; ++i) {
-        const int at = kQuantScalesBytes + i * kQuantPieceBytes + lane * kSlotBytes;
+        const int at = kQuantScalesBytes + i * kQuantPieceBytes + lane * kCopyBytes;
         copy_async_16(slot(stage, m * V::kTileSlots + 1 + i), record + at, true);
       }
     }
@@ -108,9 +101,10 @@ struct Ring {
 
 // What a lane multiplies of rows of src at a step, zeros behind the end of k.
 template <typename V>
-__device__ void load_source(const FewRowsProduct& product, const Operands<V>& from, int chunk,
-                            int step, uint4 (&x)[V::kTokenTiles]) {
-  const int at = chunk * kChunk + step * kQuantBlock + lane_id() % 4 * kLaneElements;
+__device__ void load_source(const FewRowsProduct& product, const QuantFewRowsOperands<V>& from,
+                            int chunk, int step, uint4 (&x)[V::kTokenTiles]) {
+  const int at =
+      chunk * int{kQuantRecordColumns} + step * kQuantBlock + lane_id() % 4 * kLaneElements;
 #pragma unroll
   for (int j = 0; j < V::kTokenTiles; ++j) {
     const Bf16* row = from.src[j];
@@ -127,7 +121,7 @@ template <typename V>
 __device__ void fill_table(const QuantWeight& weight) {
   const auto* header = reinterpret_cast<const QuantHeader*>(weight.data);
   auto* const table = reinterpret_cast<uint32_t*>(dynamic_shared() + V::kTableAt);
-  for (int entry = warp_id(); entry < kTableEntries; entry += kWarps) {
+  for (int entry = warp_id(); entry < kTableEntries; entry += kFewWarps) {
     const uint32_t low = header->levels[entry % kQuantLevels];
     const uint32_t high = header->levels[entry / kQuantLevels];
     table[entry * kWarp + lane_id()] = low | high << 16;
@@ -184,8 +178,8 @@ __device__ void multiply_block(const uint4 (&w)[2], const uint4 (&x)[V::kTokenTi
 
 // sums += what a chunk gives. Memory is read 16 bytes at a time, for the sake of banks.
 template <typename V>
-__device__ void multiply_chunk(const FewRowsProduct& product, const Operands<V>& from,
-                               const Ring<V>& ring, int stage, int chunk,
+__device__ void multiply_chunk(const FewRowsProduct& product, const QuantFewRowsOperands<V>& from,
+                               const QuantFewRowsRing<V>& ring, int stage, int chunk,
                                float (&sums)[V::kTiles][V::kTokenTiles][4]) {
   uint4 scales[V::kTiles];
   uint4 pieces[V::kTiles];
@@ -208,16 +202,16 @@ __device__ void multiply_chunk(const FewRowsProduct& product, const Operands<V>&
   }
 }
 
-// The warp's share of the sums: chunks warp_id(), + kWarps, …
+// The warp's share of the sums: chunks warp_id(), + kFewWarps, …
 template <typename V>
 __device__ void add_chunks(const FewRowsProduct& product, const QuantWeight& weight,
-                           const Operands<V>& from, unsigned char* warp_memory,
+                           const QuantFewRowsOperands<V>& from, unsigned char* warp_memory,
                            float (&sums)[V::kTiles][V::kTokenTiles][4]) {
-  const Ring<V> ring = {warp_memory + lane_id() * kSlotBytes};
+  const QuantFewRowsRing<V> ring = {{warp_memory + lane_id() * kCopyBytes}};
   const int chunks = static_cast<int>(quant_chunks(product.k));
   int next = warp_id();
 #pragma unroll
-  for (int i = 0; i < V::kStages - 1; ++i, next += kWarps) {
+  for (int i = 0; i < V::kStages - 1; ++i, next += kFewWarps) {
     if (next < chunks) ring.fetch(from, i, next);
     copy_async_commit();
   }
@@ -225,7 +219,7 @@ __device__ void add_chunks(const FewRowsProduct& product, const QuantWeight& wei
   if constexpr (V::kNormed) norm_rows<V>(product);
   int stage = 0;
   int free = V::kStages - 1;  // whose chunk is done with
-  for (int chunk = warp_id(); chunk < chunks; chunk += kWarps, next += kWarps) {
+  for (int chunk = warp_id(); chunk < chunks; chunk += kFewWarps, next += kFewWarps) {
     copy_async_wait<V::kStages - 2>();
     if (next < chunks) ring.fetch(from, free, next);
     copy_async_commit();
@@ -237,12 +231,12 @@ __device__ void add_chunks(const FewRowsProduct& product, const QuantWeight& wei
 
 // Records as far as they are read first, while the kernel before may still run.
 template <typename V>
-__device__ void prefetch_records(const Operands<V>& from) {
+__device__ void prefetch_records(const QuantFewRowsOperands<V>& from) {
   constexpr int kBytes = 64 << 10;  // of a block
   constexpr int kRecordsMax =
-      kBytes / V::kRecordBytes / V::kTiles / kWarps;  // of a warp and a tile
+      kBytes / V::kRecordBytes / V::kTiles / kFewWarps;  // of a warp and a tile
   const int chunks = static_cast<int>(quant_chunks(from.k));
-  const int share = min((chunks + kWarps - 1) / kWarps, kRecordsMax);
+  const int share = min((chunks + kFewWarps - 1) / kFewWarps, kRecordsMax);
   const int begin = warp_id() * share;
   const int count = min(share, chunks - begin);
   if (lane_id() > 0 || count <= 0) return;
@@ -253,8 +247,8 @@ __device__ void prefetch_records(const Operands<V>& from) {
 }
 
 template <typename V>
-__global__ __launch_bounds__(kThreads, 2) void quant_few_rows_kernel(FewRowsProduct product,
-                                                                     QuantWeight weight) {
+__global__ __launch_bounds__(kFewThreads, 2) void quant_few_rows_kernel(FewRowsProduct product,
+                                                                        QuantWeight weight) {
   // The last block does some rows once more, to the same bits.
   const int64_t padded = (product.n + kTileRows - 1) / kTileRows * kTileRows;
   const int64_t first = min(int64_t{blockIdx.x} * V::kOutputs, padded - V::kOutputs);
@@ -264,7 +258,7 @@ __global__ __launch_bounds__(kThreads, 2) void quant_few_rows_kernel(FewRowsProd
     if (group < 0) return;
     weight.data += group * weight.step_bytes;
   }
-  const Operands<V> from(product, weight, first);
+  const QuantFewRowsOperands<V> from(product, weight, first);
   if constexpr (!V::kGrouped) {
     prefetch_records<V>(from);
     begin_kernel();
@@ -283,14 +277,14 @@ template <typename V>
 void launch_variant(const LaunchStream& stream, const FewRowsProduct& product,
                     const QuantWeight& weight) {
   const auto down = static_cast<unsigned>(V::kGrouped ? product.groups.all_rows : 1);
-  launch(stream, {{blocks_for(product.n, V::kOutputs), down}, kThreads, V::kSharedBytes},
+  launch(stream, {{blocks_for(product.n, V::kOutputs), down}, kFewThreads, V::kSharedBytes},
          quant_few_rows_kernel<V>, product, weight);
 }
 
 // Whether there are as many rows of the weight, and blocks of V's size are enough to even out what
 // multiprocessors have to do.
 template <typename V>
-bool fills(const LaunchStream& stream, const FewRowsProduct& product) {
+bool quant_few_rows_fill(const LaunchStream& stream, const FewRowsProduct& product) {
   // Of groups as many have rows as a token has rows at least.
   const int64_t groups = V::kGrouped ? product.groups.all_rows / product.rows : 1;
   const int64_t blocks = groups * blocks_for(product.n, V::kOutputs);
@@ -298,34 +292,34 @@ bool fills(const LaunchStream& stream, const FewRowsProduct& product) {
 }
 
 template <bool kHalves, int kTokenTiles, bool kNormed, bool kGrouped>
-void launch_tiles(const LaunchStream& stream, const FewRowsProduct& product,
-                  const QuantWeight& weight) {
-  using Two = Variant<kHalves, 2, kTokenTiles, false, kNormed, kGrouped>;
+void launch_quant_few_rows_tiles(const LaunchStream& stream, const FewRowsProduct& product,
+                                 const QuantWeight& weight) {
+  using Two = QuantFewRowsVariant<kHalves, 2, kTokenTiles, false, kNormed, kGrouped>;
   if (product.gate != ProductGate::kNone) {
-    using Gated = Variant<kHalves, 2, kTokenTiles, true, kNormed, kGrouped>;
+    using Gated = QuantFewRowsVariant<kHalves, 2, kTokenTiles, true, kNormed, kGrouped>;
     launch_variant<Gated>(stream, product, weight);
-  } else if (fills<Two>(stream, product)) {
+  } else if (quant_few_rows_fill<Two>(stream, product)) {
     launch_variant<Two>(stream, product, weight);
   } else {
-    using One = Variant<kHalves, 1, kTokenTiles, false, kNormed, kGrouped>;
+    using One = QuantFewRowsVariant<kHalves, 1, kTokenTiles, false, kNormed, kGrouped>;
     launch_variant<One>(stream, product, weight);
   }
 }
 
 template <bool kHalves>
-void launch_format(const LaunchStream& stream, const FewRowsProduct& product,
-                   const QuantWeight& weight) {
-  const bool few = product.rows <= kTokens;
+void launch_quant_few_rows(const LaunchStream& stream, const FewRowsProduct& product,
+                           const QuantWeight& weight) {
+  const bool few = product.rows <= kTileTokens;
   if (product.norm.given) {
-    launch_tiles<kHalves, 1, true, false>(stream, product, weight);
+    launch_quant_few_rows_tiles<kHalves, 1, true, false>(stream, product, weight);
   } else if (product.groups.count > 0 && few) {
-    launch_tiles<kHalves, 1, false, true>(stream, product, weight);
+    launch_quant_few_rows_tiles<kHalves, 1, false, true>(stream, product, weight);
   } else if (product.groups.count > 0) {
-    launch_tiles<kHalves, 2, false, true>(stream, product, weight);
+    launch_quant_few_rows_tiles<kHalves, 2, false, true>(stream, product, weight);
   } else if (few) {
-    launch_tiles<kHalves, 1, false, false>(stream, product, weight);
+    launch_quant_few_rows_tiles<kHalves, 1, false, false>(stream, product, weight);
   } else {
-    launch_tiles<kHalves, 2, false, false>(stream, product, weight);
+    launch_quant_few_rows_tiles<kHalves, 2, false, false>(stream, product, weight);
   }
 }
 
@@ -341,9 +335,9 @@ void multiply_few_rows(const LaunchStream& stream, const FewRowsProduct& product
                        const QuantWeight& weight) {
   if (product.rows <= 0 || product.n <= 0) return;
   if (weight.halves) {
-    launch_format<true>(stream, product, weight);
+    launch_quant_few_rows<true>(stream, product, weight);
   } else {
-    launch_format<false>(stream, product, weight);
+    launch_quant_few_rows<false>(stream, product, weight);
   }
 }
 

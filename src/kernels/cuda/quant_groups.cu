@@ -10,25 +10,24 @@
 namespace jige::cuda {
 namespace {
 
-constexpr int kWarps = kGroupThreads / kWarp;
-constexpr int kSlotBytes = 16;  // what a copy of a lane brings
-constexpr int kWarpSteps = 2;   // blocks of a row that a warp has of a part
+constexpr int kQuantGroupWarps = kGroupThreads / kWarp;
+constexpr int kWarpSteps = 2;  // blocks of a row that a warp has of a part
 
 template <int kRowsIn, bool kHalvesIn, bool kRightAcrossIn>
-struct Variant : GroupShape<kRowsIn, false, kRightAcrossIn> {
+struct QuantGroupsVariant : GroupShape<kRowsIn, false, kRightAcrossIn> {
   using Shape = GroupShape<kRowsIn, false, kRightAcrossIn>;
   using Shape::kRows;
   using typename Shape::Left, typename Shape::Right;
   static constexpr bool kHalves = kHalvesIn;
   // Records of 16 rows of the weight, in a part, that so many warps share.
   static constexpr int kRecords = Right::kRows / int{kQuantRecordRows};
-  static constexpr int kRecordWarps = kWarps / kRecords;
-  static_assert(kRecords * kRecordWarps == kWarps);
+  static constexpr int kRecordWarps = kQuantGroupWarps / kRecords;
+  static_assert(kRecords * kRecordWarps == kQuantGroupWarps);
   static_assert(kRecordWarps * kWarpSteps * kQuantBlock == Right::kLength);
   // Slots of a lane: the scales, then pieces.
   static constexpr int kPieces = kHalves ? kWarpSteps / 2 : kWarpSteps;
   static constexpr int kSlots = 1 + kPieces;
-  static constexpr int kRawBytes = kSlots * kGroupThreads * kSlotBytes;  // of a part
+  static constexpr int kRawBytes = kSlots * kGroupThreads * kCopyBytes;  // of a part
   static constexpr int kLeftBytes = Left::kElements * int{sizeof(Bf16)};
   static constexpr int kRightBytes = Right::kElements * int{sizeof(Bf16)};
   static constexpr int kRightAt = kGroupStages * kLeftBytes;
@@ -57,7 +56,7 @@ struct Blocks {
   }
   __device__ static uint4* slot(unsigned char* raw, int index) {
     return reinterpret_cast<uint4*>(raw + (index * kGroupThreads + static_cast<int>(threadIdx.x)) *
-                                              kSlotBytes);
+                                              kCopyBytes);
   }
 
   // Starts copies of a part; zeros stand for what is not there.
@@ -67,12 +66,12 @@ struct Blocks {
     const bool valid = tile * kQuantRecordRows < weight.n && chunk < quant_chunks(weight.k);
     const unsigned char* from = quant_record(weight, valid ? tile : 0, valid ? chunk : 0);
     const int lane = lane_id();
-    copy_async_16(slot(raw, 0), from + lane / 4 * kSlotBytes, valid);
+    copy_async_16(slot(raw, 0), from + lane / 4 * kCopyBytes, valid);
     const int step = step_of_record(part);
 #pragma unroll
     for (int i = 0; i < V::kPieces; ++i) {
       const int piece = V::kHalves ? step / 2 : step + i;
-      const int at = kQuantScalesBytes + piece * kQuantPieceBytes + lane * kSlotBytes;
+      const int at = kQuantScalesBytes + piece * kQuantPieceBytes + lane * kCopyBytes;
       copy_async_16(slot(raw, 1 + i), from + at, valid);
     }
   }
@@ -179,13 +178,13 @@ __global__ __launch_bounds__(kGroupThreads,
 }
 
 template <int kRows, bool kHalves, bool kRightAcross>
-void launch_groups(const LaunchStream& stream, const GroupedProduct& grouped,
-                   const QuantWeight& weight) {
-  using V = Variant<kRows, kHalves, kRightAcross>;
+void launch_quant_groups(const LaunchStream& stream, const GroupedProduct& grouped,
+                         const QuantWeight& weight) {
+  using V = QuantGroupsVariant<kRows, kHalves, kRightAcross>;
   constexpr int64_t kStaticBytes = 128;  // the levels, and what aligns the memory behind them
   if constexpr (kRows > 32) {
     if (V::kBytes + kStaticBytes > shared_bytes_max()) {
-      return launch_groups<kRows / 2, kHalves, kRightAcross>(stream, grouped, weight);
+      return launch_quant_groups<kRows / 2, kHalves, kRightAcross>(stream, grouped, weight);
     }
   }
   const GroupTiles tiles = tiles_of(grouped, kRows, kGroupColumns);
@@ -194,13 +193,13 @@ void launch_groups(const LaunchStream& stream, const GroupedProduct& grouped,
 }
 
 template <bool kHalves>
-void launch_format(const LaunchStream& stream, const GroupedProduct& grouped,
-                   const QuantWeight& weight) {
+void launch_quant_group_rows(const LaunchStream& stream, const GroupedProduct& grouped,
+                             const QuantWeight& weight) {
   with_group_rows(grouped, [&]<int kRows>() {
     if (grouped.product.right_across) {
-      launch_groups<kRows, kHalves, true>(stream, grouped, weight);
+      launch_quant_groups<kRows, kHalves, true>(stream, grouped, weight);
     } else {
-      launch_groups<kRows, kHalves, false>(stream, grouped, weight);
+      launch_quant_groups<kRows, kHalves, false>(stream, grouped, weight);
     }
   });
 }
@@ -217,9 +216,9 @@ bool quant_groups_take_tensor_cores(const GroupedProduct& grouped) {
 void multiply_groups(const LaunchStream& stream, const GroupedProduct& grouped,
                      const QuantWeight& weight) {
   if (weight.halves) {
-    launch_format<true>(stream, grouped, weight);
+    launch_quant_group_rows<true>(stream, grouped, weight);
   } else {
-    launch_format<false>(stream, grouped, weight);
+    launch_quant_group_rows<false>(stream, grouped, weight);
   }
 }
 

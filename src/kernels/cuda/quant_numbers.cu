@@ -6,16 +6,16 @@ namespace jige::cuda {
 namespace {
 
 constexpr int kNumbersThreads = 256;
-constexpr int kLaneElements = 8;
+constexpr int kNumbersElements = 8;
 
 __device__ void store_numbers(const QuantNumbers& args, int64_t row, int64_t column,
-                              const float (&x)[kLaneElements], bool vectors) {
+                              const float (&x)[kNumbersElements], bool vectors) {
   const int64_t at = row * args.dst.stride + column;
-  if (vectors && column + kLaneElements <= args.columns) {
+  if (vectors && column + kNumbersElements <= args.columns) {
     store_vector(args.dst.data, args.dst.type, at, x);
     return;
   }
-  for (int i = 0; i < kLaneElements && column + i < args.columns; ++i) {
+  for (int i = 0; i < kNumbersElements && column + i < args.columns; ++i) {
     store_element(args.dst.data, args.dst.type, at + i, x[i]);
   }
 }
@@ -51,8 +51,8 @@ __global__ void __launch_bounds__(kNumbersThreads)
     const int row = lane / 4 + half * 8;
     const float d =
         half_to_float(*reinterpret_cast<const uint16_t*>(record + quant_scale_at(row, step)));
-    float x[kLaneElements];
-    for (int e = 0; e < kLaneElements; ++e) {
+    float x[kNumbersElements];
+    for (int e = 0; e < kNumbersElements; ++e) {
       float value = 0.0f;
       if constexpr (kHalves) {
         value = levels[words[i] >> (4 * e) & 15u];
@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(kNumbersThreads)
       x[e] = d * value + 0.0f;  // zeros are positive
     }
     const int64_t column =
-        chunk * kQuantRecordColumns + step * kQuantBlock + lane % 4 * kLaneElements;
+        chunk * kQuantRecordColumns + step * kQuantBlock + lane % 4 * kNumbersElements;
     if (first_row + row < args.rows) store_numbers(args, first_row + row, column, x, vectors);
   }
 }

@@ -153,8 +153,8 @@ __global__ void __launch_bounds__(kSpreadThreads)
 }
 
 template <typename Args>
-void launch_rows(const LaunchStream& stream, const Args& args, int64_t rows, bool vectors,
-                 void (*by_vectors)(Args), void (*by_elements)(Args)) {
+void launch_row_blocks(const LaunchStream& stream, const Args& args, int64_t rows, bool vectors,
+                       void (*by_vectors)(Args), void (*by_elements)(Args)) {
   if (rows == 0) return;
   const bool whole = vectors && args.width % kVector == 0;
   launch(stream, {static_cast<unsigned>(rows), kSpreadThreads}, whole ? by_vectors : by_elements,
@@ -164,27 +164,27 @@ void launch_rows(const LaunchStream& stream, const Args& args, int64_t rows, boo
 }  // namespace
 
 void row_match(const LaunchStream& stream, const cpu::RowMatchArgs& args, int64_t rows) {
-  launch_rows(stream, args, rows, aligned(rows, args.dst, args.src, args.target),
-              match_kernel<kVector>, match_kernel<1>);
+  launch_row_blocks(stream, args, rows, aligned(rows, args.dst, args.src, args.target),
+                    match_kernel<kVector>, match_kernel<1>);
 }
 
 void row_match_backward(const LaunchStream& stream, const cpu::RowMatchBackwardArgs& args,
                         int64_t rows) {
   const bool vectors =
       aligned(rows, args.grad_src, args.grad_target, args.grad_dst, args.src, args.target);
-  launch_rows(stream, args, rows, vectors, match_backward_kernel<kVector>,
-              match_backward_kernel<1>);
+  launch_row_blocks(stream, args, rows, vectors, match_backward_kernel<kVector>,
+                    match_backward_kernel<1>);
 }
 
 void row_cut(const LaunchStream& stream, const cpu::RowCutArgs& args, int64_t rows) {
-  launch_rows(stream, args, rows, aligned(rows, args.dst, args.src), cut_kernel<kVector>,
-              cut_kernel<1>);
+  launch_row_blocks(stream, args, rows, aligned(rows, args.dst, args.src), cut_kernel<kVector>,
+                    cut_kernel<1>);
 }
 
 void row_cut_backward(const LaunchStream& stream, const cpu::RowCutBackwardArgs& args,
                       int64_t rows) {
-  launch_rows(stream, args, rows, aligned(rows, args.grad_src, args.grad_dst, args.src),
-              cut_backward_kernel<kVector>, cut_backward_kernel<1>);
+  launch_row_blocks(stream, args, rows, aligned(rows, args.grad_src, args.grad_dst, args.src),
+                    cut_backward_kernel<kVector>, cut_backward_kernel<1>);
 }
 
 }  // namespace jige::cuda

@@ -117,6 +117,14 @@ __device__ inline Divided divide(int64_t value, int64_t by) {
 // 1 / (1 + e^-x), to a few units in the last place; 0 below the normal range.
 __device__ inline float sigmoid(float x) { return __fdividef(1.0f, 1.0f + expf(-x)); }
 
+// log(1 + e^x).
+constexpr float kSoftplusLinearFrom = 20.0f;  // above it softplus(x) is taken for x
+__device__ inline float softplus(float x) { return x > kSoftplusLinearFrom ? x : log1pf(expf(x)); }
+
+// A number as a type, for calls with what is known when they are compiled.
+template <int kCount>
+struct Count {};
+
 // Rows and columns that a walk covers. Matrices without gaps are one row.
 struct Extent {
   int64_t rows, columns;
@@ -138,6 +146,9 @@ bool aligned(int64_t rows, const AnyRows&... operands) {
            (rows <= 1 || operands.stride * element_bytes(operands.type) % kVectorAlignment == 0)) &&
           ...);
 }
+
+// Whether rows of this width are whole vectors.
+inline bool whole_vectors(int64_t width) { return width % kVector == 0; }
 
 // The rows from column `column` on.
 __host__ __device__ inline Rows from_column(const Rows& rows, int64_t column) {

@@ -5,19 +5,18 @@
 namespace jige::cuda {
 namespace {
 
-constexpr float kSeriesFrom = -0.25f;         // above it e^x - 1 - x is taken from its series
-constexpr float kSoftplusLinearFrom = 20.0f;  // above it softplus(x) is taken for x
+constexpr float kSeriesFrom = -0.25f;  // above it e^x - 1 - x is taken from its series
 constexpr int kXieluThreads = 256;
 
-__device__ float softplus(float x) { return x > kSoftplusLinearFrom ? x : log1pf(expf(x)); }
-__device__ float softplus_slope(float x) {
+// Of softplus, which makes factors of the parameters.
+__device__ float alpha_slope(float x) {
   return x > kSoftplusLinearFrom ? 1.0f : 1.0f / (1.0f + expf(-x));
 }
 
-struct Factors {
+struct XieluFactors {
   float above, below, beta, eps;
 };
-__device__ Factors factors_of(const cpu::XieluCurve& curve) {
+__device__ XieluFactors factors_of(const cpu::XieluCurve& curve) {
   return {softplus(*curve.alpha_p), *curve.beta + softplus(*curve.alpha_n), *curve.beta,
           *curve.eps};
 }
@@ -47,7 +46,7 @@ struct XieluForward {
 
   template <int W>
   __device__ void at(int64_t row, int64_t column) const {
-    const Factors f = factors_of(curve);
+    const XieluFactors f = factors_of(curve);
     float x[W];
     load_packed<W>(src, row, column).unpack(src.type, x);
     for (int i = 0; i < W; ++i) {
@@ -65,7 +64,7 @@ __global__ void __launch_bounds__(kXieluThreads)
   begin_kernel();
   __shared__ float shared[kWarp];
   const int64_t row = blockIdx.x;
-  const Factors f = factors_of(args.curve);
+  const XieluFactors f = factors_of(args.curve);
   float above = 0.0f, below = 0.0f;
   for (int64_t i = int64_t{threadIdx.x} * W; i < args.width; i += kXieluThreads * W) {
     const auto packed_grad = load_packed<W>(args.grad_dst, row, i);
@@ -90,8 +89,8 @@ __global__ void __launch_bounds__(kXieluThreads)
   below = block_sum(below, shared);
   if (threadIdx.x != 0) return;
   float* const to = static_cast<float*>(args.slopes.data) + row * args.slopes.stride;
-  to[0] = softplus_slope(*args.curve.alpha_p) * above;
-  to[1] = softplus_slope(*args.curve.alpha_n) * below;
+  to[0] = alpha_slope(*args.curve.alpha_p) * above;
+  to[1] = alpha_slope(*args.curve.alpha_n) * below;
 }
 
 }  // namespace

@@ -39,7 +39,7 @@ endfunction()
 # once for all of them; CMake makes such of C++ alone (fast_builds.cmake). Kernels with like names take
 # alike to compile: neighbours go into different batches. -DJIGE_UNITY=OFF: a source for each kernel.
 function(jige_kernel_batches out suffix)
-  set(batch_size 7)
+  set(batch_size 6)
   file(GLOB kernels CONFIGURE_DEPENDS RELATIVE ${CMAKE_SOURCE_DIR}/src
        ${CMAKE_SOURCE_DIR}/src/kernels/cuda/*.cu)
   list(LENGTH kernels count)

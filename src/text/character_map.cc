@@ -71,8 +71,10 @@ Result<std::string> CharacterMap::apply(std::string_view text) const {
   std::string out;
   out.reserve(text.size());
   const auto append = [&](std::string_view part) -> Status {
-    out.append(part);
-    if (out.size() <= kTextBytesMax) return {};
+    if (part.size() <= kTextBytesMax - out.size()) {
+      out.append(part);
+      return {};
+    }
     return fail(Code::kExhausted, "the normalized text is longer than {} bytes", kTextBytesMax);
   };
   while (!text.empty()) {

@@ -1,7 +1,10 @@
 #include "kernels/cuda/matmul_lt.h"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
+#include <vector>
 
 #include "base/check.h"
 #include "kernels/cuda/emulation/device_memory.h"
@@ -54,25 +57,51 @@ void check_product(const Product& product) {
              "accumulates with a bias or in bf16");
 }
 
+constexpr int64_t kColumns = 32;  // that are summed side by side
+
+// Stores what a sum of products and the product's other terms make of an element.
+void store(const Product& product, int64_t row, int64_t column, float sum) {
+  const int64_t at = row * product.out.stride + column;
+  if (product.bias) sum += element_at(product.bias, product.out.type, column);
+  if (product.addend.data) {
+    sum += element_at(product.addend.data, ElementType::kF32, row * product.addend.stride + column);
+  }
+  if (product.accumulate) sum += static_cast<const float*>(product.out.data)[at];
+  if (product.out.type == ElementType::kF32) {
+    static_cast<float*>(product.out.data)[at] = sum;
+  } else {
+    static_cast<BFloat16*>(product.out.data)[at] = to_bfloat16(sum);
+  }
+}
+
+// Every sum in ascending order of the depth, one fused step each.
 void multiply_one(const Product& product) {
+  const int64_t depth = product.depth;
+  std::vector<float> left(static_cast<size_t>(product.rows * depth));  // [rows][depth]
   for (int64_t row = 0; row < product.rows; ++row) {
-    for (int64_t column = 0; column < product.columns; ++column) {
-      float sum = 0;
-      for (int64_t d = 0; d < product.depth; ++d) {
-        sum = std::fma(operand_at(product.left, product.left_across, row, d),
-                       operand_at(product.right, product.right_across, column, d), sum);
+    for (int64_t d = 0; d < depth; ++d) {
+      left[static_cast<size_t>(row * depth + d)] =
+          operand_at(product.left, product.left_across, row, d);
+    }
+  }
+  std::vector<std::array<float, kColumns>> right(static_cast<size_t>(depth));
+  for (int64_t begin = 0; begin < product.columns; begin += kColumns) {
+    const int64_t count = std::min(kColumns, product.columns - begin);
+    for (int64_t d = 0; d < depth; ++d) {
+      for (int64_t c = 0; c < count; ++c) {
+        right[static_cast<size_t>(d)][static_cast<size_t>(c)] =
+            operand_at(product.right, product.right_across, begin + c, d);
       }
-      const int64_t at = row * product.out.stride + column;
-      if (product.bias) sum += element_at(product.bias, product.out.type, column);
-      if (product.addend.data) {
-        sum += element_at(product.addend.data, ElementType::kF32,
-                          row * product.addend.stride + column);
+    }
+    for (int64_t row = 0; row < product.rows; ++row) {
+      std::array<float, kColumns> sums{};
+      const float* lefts = left.data() + row * depth;
+      for (const std::array<float, kColumns>& rights : right) {
+        const float factor = *lefts++;
+        for (size_t c = 0; c < kColumns; ++c) sums[c] = std::fma(factor, rights[c], sums[c]);
       }
-      if (product.accumulate) sum += static_cast<const float*>(product.out.data)[at];
-      if (product.out.type == ElementType::kF32) {
-        static_cast<float*>(product.out.data)[at] = sum;
-      } else {
-        static_cast<BFloat16*>(product.out.data)[at] = to_bfloat16(sum);
+      for (int64_t c = 0; c < count; ++c) {
+        store(product, row, begin + c, sums[static_cast<size_t>(c)]);
       }
     }
   }

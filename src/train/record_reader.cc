@@ -70,7 +70,11 @@ Result<SourceKind> source_kind(const std::string& path) {
 }
 
 RecordReader::RecordReader(std::string path, RecordOptions options, bool json, LineReader lines)
-    : path_(std::move(path)), options_(std::move(options)), json_(json), lines_(std::move(lines)) {}
+    : path_(std::move(path)),
+      options_(std::move(options)),
+      json_(json),
+      lines_(std::move(lines)),
+      piece_from_(options_.piece_bytes) {}
 
 Result<RecordReader> RecordReader::open(const std::string& path, const RecordOptions& options) {
   JIGE_TRY(const SourceKind kind, source_kind(path));
@@ -130,7 +134,7 @@ void RecordReader::emit(Record& record, size_t size, bool ends) {
   gathered_line_ += std::count(record.text.begin(), record.text.end(), '\n');
   if (ends && record.text.ends_with('\n')) record.text.pop_back();
   inside_document_ = !ends;
-  piece_from_ = kPieceBytes;
+  piece_from_ = options_.piece_bytes;
 }
 
 size_t RecordReader::piece_size() const {
@@ -175,7 +179,7 @@ Result<bool> RecordReader::next_text(Record& record) {
     if (inside_document_ || !trimmed(gathered_).empty()) {
       const size_t size = piece_size();
       if (size == 0) {
-        piece_from_ = gathered_.size() + kPieceBytes;
+        piece_from_ = gathered_.size() + options_.piece_bytes;
         continue;
       }
       if (options_.piece_end && size == gathered_.size()) forced_lines_.push_back(gathered_line_);

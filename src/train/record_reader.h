@@ -3,9 +3,9 @@
 // JSONL (.jsonl, .ndjson): every line that is not blank is a record.
 // Text (anything else): `split` says where documents end: at the end of the file, at runs of blank
 // lines, or at lines that hold only the separator (such as "<|endoftext|>"). A document longer than
-// kPieceBytes comes in pieces that end where RecordOptions::piece_end says, else at line ends (or,
-// inside very long lines, at characters). Where piece_end knows no place, a piece grows up to
-// kUncutBytesMax.
+// RecordOptions::piece_bytes comes in pieces that end where RecordOptions::piece_end says, else at
+// line ends (or, inside very long lines, at characters). Where piece_end knows no place, a piece
+// grows up to kUncutBytesMax.
 // Documents of white space only are left out. "\r\n" counts as "\n"; the newline at the end of a
 // document and the byte order mark that some editors put before the first line are no part of it.
 //
@@ -46,6 +46,7 @@ struct RecordOptions {
   // begins behind an earlier piece. Nothing where more of the document must be seen.
   using PieceEnd = std::function<std::optional<size_t>(std::string_view text, bool continues)>;
   PieceEnd piece_end = {};
+  size_t piece_bytes = kPieceBytes;
 };
 
 struct Record {
@@ -85,7 +86,7 @@ class RecordReader {
   bool json_ = false;
   LineReader lines_;
   std::string gathered_;
-  size_t piece_from_ = kPieceBytes;  // so much is gathered before a piece is looked for
+  size_t piece_from_ = 0;  // so much is gathered before a piece is looked for
   int64_t gathered_line_ = 0;
   bool inside_document_ = false;  // a piece of the open document was handed out
   bool dropping_line_ = false;    // in a long line that was found bad

@@ -97,21 +97,22 @@ double StepPlanner::epoch_of(uint64_t cursor) const {
   return static_cast<double>(cursor) / static_cast<double>(sequences_.size());
 }
 
-uint64_t StepPlanner::step_end(uint64_t cursor) {
-  int64_t taken = sequence_at(cursor++).count;
+uint64_t StepPlanner::read_step(uint64_t cursor) {
+  sequences_of_step_ = {sequence_at(cursor++)};
+  int64_t taken = sequences_of_step_[0].count;
   for (; cursor < options_.cursor_max; ++cursor) {
-    taken += sequence_at(cursor).count;
+    const Sequence& next = sequence_at(cursor);
+    taken += next.count;
     if (taken > options_.step_tokens) break;
+    sequences_of_step_.push_back(next);
   }
   return cursor;
 }
 
 StepPlan StepPlanner::plan(uint64_t cursor) {
   JIGE_CHECK(cursor < options_.cursor_max, "step at {} of {}", cursor, options_.cursor_max);
-  StepPlan plan{.cursor_end = step_end(cursor)};
-  std::vector<Sequence> sequences;
-  for (; cursor < plan.cursor_end; ++cursor) sequences.push_back(sequence_at(cursor));
-  plan.micro_batches = pack_evenly(sequences, options_.micro_batch_tokens, options_.parts);
+  StepPlan plan{.cursor_end = read_step(cursor)};
+  plan.micro_batches = pack_evenly(sequences_of_step_, options_.micro_batch_tokens, options_.parts);
   for (const MicroBatch& micro_batch : plan.micro_batches) {
     plan.input_count += micro_batch.input_count;
     plan.learned_count += micro_batch.learned_count;
@@ -148,7 +149,7 @@ Result<int64_t> StepPlanner::count_steps(int64_t steps_max, const WalkProgress& 
   int64_t steps = 0;
   WalkPulse pulse(progress, static_cast<int64_t>(options_.cursor_max));
   for (uint64_t cursor = 0; cursor < options_.cursor_max && steps <= steps_max; ++steps) {
-    cursor = step_end(cursor);
+    cursor = read_step(cursor);
     JIGE_DO(pulse.passed(cursor, static_cast<int64_t>(cursor)));
   }
   return steps;

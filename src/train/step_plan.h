@@ -92,8 +92,9 @@ class StepPlanner {
   double epoch_of(uint64_t cursor) const;
 
  private:
-  // One past the last sequence of the step that begins at `cursor`.
-  uint64_t step_end(uint64_t cursor);
+  // Reads the sequences of the step that begins at `cursor` into sequences_of_step_, and gives the
+  // place behind them.
+  uint64_t read_step(uint64_t cursor);
   // How many sequences every full step takes where all have one length; nullopt where not.
   std::optional<uint64_t> equal_steps() const;
   // No run to cursor_max has fewer steps.
@@ -103,6 +104,7 @@ class StepPlanner {
   StepPlannerOptions options_;
   uint64_t epoch_ = 0;
   std::optional<Permutation> order_;  // of epoch_
+  std::vector<Sequence> sequences_of_step_;
 };
 
 // An image of a micro-batch, whose tokens stand from `row` on.

@@ -128,11 +128,12 @@ TEST_F(TokenizeTest, OnlyCompletionsBehindASpaceGotOtherKeysThanBefore) {
 }
 
 TEST_F(TokenizeTest, GivesALongTextTheIdsOfItsWhole) {
+  constexpr size_t kShortPieceBytes = size_t{100} << 10;
   std::string text;
   Rng rng(3);
   const std::vector<std::string> words = {"one",  "The", "end,",      "of",
                                           "it's", "12",  "caf\u00e9", "a"};
-  while (text.size() < kPieceBytes + 100000) {
+  while (text.size() < 3 * kShortPieceBytes / 2) {
     text += words[rng.below(words.size())];
     text += rng.below(12) == 0 ? "\n" : rng.below(9) == 0 ? "  " : " ";
   }
@@ -147,6 +148,7 @@ TEST_F(TokenizeTest, GivesALongTextTheIdsOfItsWhole) {
     TokenizeOptions options = this->options();
     options.tokenizer_folder = text::fixture_path(name);
     options.encoder.append_eos = false;
+    options.records.piece_bytes = kShortPieceBytes;
     const auto copy = tokenize_file(path, *tokenizer, options, team);
     ASSERT_TRUE(copy) << copy.error().message;
     EXPECT_EQ(copy->document_count, 1);

@@ -249,22 +249,23 @@ TEST(EmbeddingConfig, SurvivesDamageToAnyOfItsFiles) {
   for (const std::string& name : names)
     write_or_fail(to + "/" + name, read_or_fail(from + "/" + name));
   int accepted = 0;
-  for (uint64_t seed = 0; seed < fuzz_rounds(4000); ++seed) {
-    SCOPED_TRACE(fmt::format("seed {}", seed));
-    const std::string& name = names[seed % std::size(names)];
-    const std::string whole = read_or_fail(from + "/" + name);
-    write_or_fail(to + "/" + name, Mutator(seed).mutate(whole));
-    const auto config = load_embedding_config(to);
-    write_or_fail(to + "/" + name, whole);
-    if (!config) {
-      EXPECT_LT(config.error().message.size(), 10'000u);
-      EXPECT_NE(config.error().message.find(to), std::string::npos) << config.error().message;
-      continue;
+  for (size_t i = 0; i < std::size(names); ++i) {
+    const std::string whole = read_or_fail(from + "/" + names[i]);
+    for (uint64_t seed = i; seed < fuzz_rounds(4000); seed += std::size(names)) {
+      SCOPED_TRACE(fmt::format("seed {}", seed));
+      write_or_fail(to + "/" + names[i], Mutator(seed).mutate(whole));
+      const auto config = load_embedding_config(to);
+      if (!config) {
+        EXPECT_LT(config.error().message.size(), 10'000u);
+        EXPECT_NE(config.error().message.find(to), std::string::npos) << config.error().message;
+        continue;
+      }
+      ++accepted;
+      ASSERT_TRUE(config->tokens_max >= 0 && config->tokens_max <= kContextMax);
+      ASSERT_TRUE(config->width >= 0 && config->width <= kHiddenMax);
+      ASSERT_TRUE(config->default_prompt.empty() || config->find_prompt(config->default_prompt));
     }
-    ++accepted;
-    ASSERT_TRUE(config->tokens_max >= 0 && config->tokens_max <= kContextMax);
-    ASSERT_TRUE(config->width >= 0 && config->width <= kHiddenMax);
-    ASSERT_TRUE(config->default_prompt.empty() || config->find_prompt(config->default_prompt));
+    write_or_fail(to + "/" + names[i], whole);
   }
   EXPECT_GT(accepted, 100);
 }

@@ -299,7 +299,7 @@ TEST(Schema, IntegersAreThoseWithinTheirBounds) {
 TEST(Schema, WhatItLetsThroughValidates) {
   Rng rng(derive_key(7, "schema"));
   int schemas = 0, texts = 0;
-  for (int round = 0; round < 400; ++round) {
+  for (int round = 0; round < 200; ++round) {
     const Json schema = testing::random_root_schema(rng);
     SCOPED_TRACE(schema.dump());
     const auto grammar = compiled({Kind::kJsonSchema, schema});
@@ -315,8 +315,8 @@ TEST(Schema, WhatItLetsThroughValidates) {
       ASSERT_TRUE(validates(*value, schema, schema)) << text;
     }
   }
-  EXPECT_GT(schemas, 300);
-  EXPECT_GT(texts, 800);
+  EXPECT_GT(schemas, 150);
+  EXPECT_GT(texts, 400);
 }
 
 }  // namespace

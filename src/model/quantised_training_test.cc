@@ -118,15 +118,18 @@ void expect_bits_of_the_numbers(const formats::ModelConfig& config, DType comput
   EXPECT_EQ(flat_gradients(quantised), flat_gradients(whole));
 }
 
-// In bf16 families differ in what they multiply, not in how blocks are read: two have all formats.
+// Families differ in what they multiply, not in how blocks are read: two have all formats in both
+// types, the others each format in one of them, in turn.
 TEST(QuantisedTraining, HasTheBitsOfABaseOfTheNumbersThatTheBlocksStandFor) {
+  DType of_q4 = DType::kF32;
   for (const Family family : all_families()) {
     const bool all_formats = family == Family::kLlama || family == Family::kGptOss;
+    of_q4 = of_q4 == DType::kF32 ? DType::kBF16 : DType::kF32;
     for (const DType compute : {DType::kF32, DType::kBF16}) {
       for (const WeightFormat format : kBaseFormats) {
         if (format == WeightFormat::kMxfp4 && !formats::has_experts(family)) continue;
         const bool is_q4 = format == WeightFormat::kQ4;
-        if (compute == DType::kBF16 && !is_q4 && !all_formats) continue;
+        if (!all_formats && is_q4 != (compute == of_q4)) continue;
         SCOPED_TRACE(std::string(formats::family_name(family)) + " " +
                      std::string(ops::weight_format_name(format)));
         const formats::ModelConfig config = tiny_config(family);

@@ -123,7 +123,7 @@ std::vector<InputOptions> cases() {
       {.heads = 14, .kv_heads = 2, .dim = 64, .lengths = {140, 7}},
       {.heads = 6, .kv_heads = 2, .dim = 32, .window = 37, .lengths = {130, 1, 33}, .cap = 2},
       {.heads = 4, .kv_heads = 2, .dim = 19, .lengths = {90, 20}, .cap = 2},
-      {.heads = 8, .kv_heads = 1, .dim = 16, .window = 600, .lengths = {1300, 30}}};
+      {.heads = 4, .kv_heads = 1, .dim = 16, .window = 600, .lengths = {1300, 30}}};
   const size_t count = all.size();
   for (size_t i = 0; i < count; ++i) {
     all.push_back(all[i]);
@@ -151,25 +151,26 @@ void expect_definition(Inputs in, const Matrix& dst) {
   }
 }
 
+// Every case has sinks in one type, in turn.
 TEST(AttentionCached8Bits, MatchesTheDefinitionOnEveryInstructionSetWithTheSameBits) {
   const Isa before = active_isa();
+  size_t turn = 0;
   for (const InputOptions& options : cases()) {
-    for (const bool with_sinks : {false, true}) {
-      Inputs in = make_inputs(options);
-      std::vector<float> sinks;
-      for (int64_t i = 0; i < options.heads; ++i) sinks.push_back(0.5f * static_cast<float>(i));
-      if (with_sinks) in.shape.sinks = sinks.data();
-      set_active_isa(Isa::kAvx2);
-      const Matrix expected = expected_of_cache(in, DType::kI8);
-      expect_definition(in, expected);
-      for (const Isa isa : supported_isas()) {
-        set_active_isa(isa);
-        // Products of bf16 have bits of their own: attention_tiles_bytes_test.cc.
-        const bool all_bf16 = options.q_dtype == DType::kBF16;
-        if (cpu::attention_products(all_bf16, 1.0f) != cpu::AttentionProducts::kChains) continue;
-        EXPECT_TRUE(expected_of_cache(in, DType::kI8).same_rows(0, expected, 0, in.rows()))
-            << isa_name(isa);
-      }
+    const bool all_bf16 = options.q_dtype == DType::kBF16;
+    const bool with_sinks = (turn++ % (cases().size() / 2) % 2 == 0) == all_bf16;
+    Inputs in = make_inputs(options);
+    std::vector<float> sinks;
+    for (int64_t i = 0; i < options.heads; ++i) sinks.push_back(0.5f * static_cast<float>(i));
+    if (with_sinks) in.shape.sinks = sinks.data();
+    set_active_isa(Isa::kAvx2);
+    const Matrix expected = expected_of_cache(in, DType::kI8);
+    expect_definition(in, expected);
+    for (const Isa isa : supported_isas()) {
+      set_active_isa(isa);
+      // Products of bf16 have bits of their own: attention_tiles_bytes_test.cc.
+      if (cpu::attention_products(all_bf16, 1.0f) != cpu::AttentionProducts::kChains) continue;
+      EXPECT_TRUE(expected_of_cache(in, DType::kI8).same_rows(0, expected, 0, in.rows()))
+          << isa_name(isa);
     }
   }
   set_active_isa(before);

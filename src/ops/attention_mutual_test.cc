@@ -121,7 +121,7 @@ std::vector<MutualCase> mutual_cases() {
        {{5, 37}, {38, 200}}},
       {{.heads = 7, .kv_heads = 1, .dim = 8, .window = 200, .lengths = {330}}, {{64, 320}}},
       {{.heads = 2, .kv_heads = 2, .dim = 64, .lengths = {200}, .cap = 3}, {{63, 129}}},
-      {{.heads = 8, .kv_heads = 2, .dim = 32, .window = 600, .lengths = {1300}},
+      {{.heads = 4, .kv_heads = 1, .dim = 32, .window = 600, .lengths = {1300}},
        {{500, 1030}, {1031, 1033}}}};
 }
 

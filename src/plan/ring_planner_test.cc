@@ -59,7 +59,12 @@ Description random_box(Rng& rng) {
 double best_by_enumeration(const RingProblem& problem, const Topology& truth, double floor = -1) {
   const auto n = static_cast<size_t>(problem.node_count);
   std::vector<std::vector<topology::Usage>> usage;
-  for (const RingCandidate& c : problem.candidates) usage.push_back(*truth.usage(c.transfer));
+  constexpr size_t kUsedMax = 32;  // resources of a transfer
+  for (const RingCandidate& c : problem.candidates) {
+    usage.push_back(*truth.usage(c.transfer));
+    EXPECT_LE(usage.back().size(), kUsedMax);
+    if (usage.back().size() > kUsedMax) return -1;
+  }
   std::vector<double> load(truth.resources().size(), 0);
   std::vector<int> flows(load.size(), 0);
   std::vector<char> visited(n, 0);
@@ -74,11 +79,12 @@ double best_by_enumeration(const RingProblem& problem, const Topology& truth, do
       if ((depth + 1 == n) != (to == 0) || visited[static_cast<size_t>(to)]) continue;
       visited[static_cast<size_t>(to)] = 1;
       for (const int32_t way : problem.edge(at, to)) {
-        std::vector<double> saved;
+        std::array<double, kUsedMax> saved;  // what stood in load
+        size_t used = 0;
         double with = rate;
         for (const topology::Usage& u : usage[static_cast<size_t>(way)]) {
           const auto r = static_cast<size_t>(u.resource);
-          saved.push_back(load[r]);
+          saved[used++] = load[r];
           load[r] += u.cost;
           ++flows[r];
           const topology::Resource& resource = truth.resources()[r];
@@ -87,7 +93,7 @@ double best_by_enumeration(const RingProblem& problem, const Topology& truth, do
               std::min(with, resource.gb_per_s * (lossy ? resource.penalty.factor : 1) / load[r]);
         }
         if (floor < 0 || with > std::max(best, floor)) extend(to, depth + 1, with);
-        for (size_t i = 0; i < saved.size(); ++i) {
+        for (size_t i = 0; i < used; ++i) {
           const auto r = static_cast<size_t>(usage[static_cast<size_t>(way)][i].resource);
           load[r] = saved[i];
           --flows[r];

@@ -170,7 +170,7 @@ TEST(Replan, WhatCameToNothingIsTriedAgainForOtherRequestsOnly) {
     server.outcome = [&](const RecentLoad&) {
       return possible ? ReplanOutcome::kSwitched : nothing;
     };
-    server.run(kLong, 6000);
+    server.run(kLong, 4000);
     EXPECT_EQ(server.planned_at_s().size(), 1);
     EXPECT_TRUE(server.drift().drifted) << "the plan in force is the first";
     possible = true;

@@ -131,7 +131,8 @@ TEST(EngineInFlight, BitsAreThoseOfOneModelWithDelaysAnywhere) {
     }
     for (const int holders : {1, 2}) {
       Divided divided(name, kHolderModel, random_delays(), holders);
-      for (const int32_t batches : {1, 2, 3, 4}) {
+      for (const int32_t batches :
+           holders == 1 ? std::vector<int32_t>{1, 3} : std::vector<int32_t>{2, 3, 4}) {
         SCOPED_TRACE(::testing::Message() << name << ", " << batches << " batches");
         const EngineStatus status =
             expect_same(divided.loaded, cases,

@@ -168,7 +168,7 @@ TEST(SafeCut, ChangesNoIdOfAnyStep) {
     SCOPED_TRACE(one.fields);
     const auto tokenizer = Tokenizer::from_json(model + one.fields + "}", "steps");
     ASSERT_TRUE(tokenizer.has_value()) << tokenizer.error().message;
-    EXPECT_EQ(check_cuts(*tokenizer, 5, 120) > 0, one.cuts);
+    EXPECT_EQ(check_cuts(*tokenizer, 5, 60) > 0, one.cuts);
   }
 }
 

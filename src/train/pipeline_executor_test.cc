@@ -132,12 +132,12 @@ void expect_bits_of_one_device(const std::string& fixture) {
   const Trace expected = train_alone(*architecture, 4, matrix_steps());
   int tried = 0;
   for (const ScheduleRequest& request :
-       every(17, requests_for(2, 4, 6, config.tied_embeddings), 2)) {
+       every(25, requests_for(2, 4, 6, config.tied_embeddings), 2)) {
     EXPECT_TRUE(train_by_schedule(*architecture, request, matrix_steps()) == expected)
         << request_name(request);
     ++tried;
   }
-  EXPECT_GT(tried, 3);
+  EXPECT_GT(tried, 2);
 }
 
 TEST(PipelineExecutor, ExpertsHaveTheBitsOfOneDevice) {
@@ -198,7 +198,7 @@ TEST(PipelineExecutor, BaselinesWithoutOverlapHaveTheBitsOfOneDevice) {
 
 TEST(PipelineExecutor, ManyStepsHaveTheBitsOfOneDevice) {
   const int32_t devices = 4;
-  const int64_t steps = asked_steps() == nullptr ? 20 : 50;
+  const int64_t steps = asked_steps() == nullptr ? 14 : 50;
   const auto architecture = model_for(devices);
   const Trace expected = train_alone(*architecture, micro_batches_for(devices), steps);
   // Both outcomes of clipping occur, so speculation is right and wrong.

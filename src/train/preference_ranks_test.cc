@@ -83,15 +83,14 @@ TEST(PreferenceRanks, GiveTheBitsOfOneRank) {
                                                {.size = 4, .overlap = false, .shard = true},
                                                {.size = 3, .shard = true, .order = {1, 2, 0}},
                                                {.size = 7, .shard = true, .delays = true}}) {
-    for (const int64_t micro_batch : {64, 256}) {
-      TrainOptions options = one;
-      options.out_folder = folder.file("ranks" + std::to_string(turn++));
-      options.micro_batch_tokens = micro_batch;
-      const std::string what = fmt::format("{} ranks, {} tokens", group.size, micro_batch);
-      expect_pairs_alike(options, group, alone, expected, what);
-      EXPECT_TRUE(saved_bytes(options) == bytes) << what;
-      EXPECT_TRUE(*read_file(reference_file(options)) == reference) << what;
-    }
+    const int64_t micro_batch = turn % 2 == 0 ? 64 : 256;
+    TrainOptions options = one;
+    options.out_folder = folder.file("ranks" + std::to_string(turn++));
+    options.micro_batch_tokens = micro_batch;
+    const std::string what = fmt::format("{} ranks, {} tokens", group.size, micro_batch);
+    expect_pairs_alike(options, group, alone, expected, what);
+    EXPECT_TRUE(saved_bytes(options) == bytes) << what;
+    EXPECT_TRUE(*read_file(reference_file(options)) == reference) << what;
   }
 }
 

@@ -30,13 +30,12 @@ TEST(RankTrainer, GivesTheBitsOfOneRank) {
                                                {.size = 3, .order = {1, 2, 0}},
                                                {.size = 4, .tcp = true, .order = {2, 0, 3, 1}},
                                                {.size = 7}}) {
-    for (const int64_t micro_batch : {32, 128}) {
-      TrainOptions options = rank_options(folder, "ranks" + std::to_string(turn++));
-      options.micro_batch_tokens = micro_batch;
-      const std::string what = fmt::format("{} ranks, {} tokens", group.size, micro_batch);
-      expect_alike(train_ranks(options, group), alone, what);
-      EXPECT_EQ(saved_bytes(options), expected) << what;
-    }
+    const int64_t micro_batch = turn % 2 == 0 ? 32 : 128;
+    TrainOptions options = rank_options(folder, "ranks" + std::to_string(turn++));
+    options.micro_batch_tokens = micro_batch;
+    const std::string what = fmt::format("{} ranks, {} tokens", group.size, micro_batch);
+    expect_alike(train_ranks(options, group), alone, what);
+    EXPECT_EQ(saved_bytes(options), expected) << what;
   }
 }
 

@@ -119,7 +119,7 @@ void kill_and_continue(int rounds, Prepare prepare, Change change) {
 
 TEST(Resume, EndsWithTheSameBitsHoweverOftenTheRunIsKilled) {
   const auto nothing = [](auto&&...) {};
-  kill_and_continue(8, nothing, nothing);
+  kill_and_continue(6, nothing, nothing);
 }
 
 TEST(Resume, EndsWithTheSameBitsOfAModelWithExperts) {

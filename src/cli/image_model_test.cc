@@ -25,8 +25,7 @@ const std::string kF32Folder = std::string(JIGE_SOURCE_DIR) + "/tests/fixtures/i
 // The tower's weights say what it computes in, whatever the language model's config does.
 TEST(ImageMemory, IsOfTheTypeThatTheTowersWeightsHave) {
   const train::TestFolder folder;
-  std::filesystem::copy(kF32Folder, folder.path(),
-                        std::filesystem::copy_options::overwrite_existing);
+  std::filesystem::copy(kF32Folder, folder.path(), std::filesystem::copy_options::recursive);
   Json config = value_of(parse_json(value_of(read_file(folder.file("config.json"))), "config"));
   config["dtype"] = "bfloat16";
   folder.write("config.json", dump_json(config));

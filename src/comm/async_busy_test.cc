@@ -13,7 +13,7 @@ class Busy : public testing::TestWithParam<const char*> {};
 
 // Ranks 0 and 1 move data without a pause for longer than the timeout of rank 2, which waits.
 TEST_P(Busy, RanksAreHeardByThoseWhoWait) {
-  const uint64_t kMessages = GetParam() == std::string_view("tcp") ? 20 : 40;  // it is slower
+  constexpr uint64_t kMessages = 40;
   const RingPlan plan = RingPlan::in_rank_order(3);
   const auto errors =
       run_ranks(make_transports(GetParam(), 3, plan), plan, {.timeout_s = 0.4},

@@ -411,7 +411,7 @@ TEST(TcpMeter, StopsInTheMiddleOfATransfer) {
   options.cancelled = &cancelled;
   TcpLab lab(options);
   const std::jthread canceller([&] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
     cancelled = true;
   });
   const Transfer one[] = {send(0, 1)};

@@ -34,8 +34,7 @@ struct MemoryRequest {
   int64_t sequences = 1;
   bool embeds = false;  // it runs for vectors of texts, as `jige embed` does
   std::optional<formats::ImageConfig> images = {};  // that it reads
-  std::optional<DType> image_dtype =
-      {};  // that it reads them in; empty: that of the language model
+  std::optional<DType> image_dtype = {};            // to read them in; empty: the language model's
   int64_t micro_batch_tokens = 2048;
   int64_t ranks = 1;             // that train together, on one machine
   bool shard_optimizer = false;  // which they divide among them

@@ -22,14 +22,15 @@ namespace jige::cli {
 namespace {
 
 // Of `jige train` with these words besides what it must have.
-Result<train::TrainOptions> options_with(std::vector<std::string> more) {
+Result<train::TrainOptions> options_with(std::vector<std::string> more,
+                                         const std::vector<int>& gpus = {}) {
   TrainFlags train;
   Flags flags("train");
   train.declare(flags);
   std::vector<std::string> words = {"--data", "a.txt", "--out", "run"};
   words.insert(words.end(), more.begin(), more.end());
   JIGE_DO(flags.parse(words));
-  return train.to_options(flags);
+  return train.to_options(flags, gpus);
 }
 
 TEST(TrainFlags, HaveEveryFlagThatMessagesName) {
@@ -113,15 +114,11 @@ TEST(TrainRankFlags, ShareOutGpusInTurnsUnlessOneIsNamed) {
 // With several GPUs there is a pipeline, with a device on each where no number is given.
 TEST(TrainFlags, TrainByAScheduleOnSeveralGpus) {
   const auto devices = [](std::vector<std::string> more, int gpu_count) {
-    TrainFlags train;
-    Flags flags("train");
-    train.declare(flags);
-    std::vector<std::string> words = {"--data", "a.txt", "--out", "run"};
-    words.insert(words.end(), more.begin(), more.end());
-    EXPECT_TRUE(flags.parse(words));
     std::vector<int> gpus;
     for (int gpu = 0; gpu < gpu_count; ++gpu) gpus.push_back(gpu);
-    const auto options = train.to_options(flags, gpus);
+    const auto options = options_with(std::move(more), gpus);
+    EXPECT_TRUE(options) << (options ? "" : options.error().message);
+    if (!options) return -1;
     EXPECT_EQ(options->gpus, gpus);
     return options->pipeline ? options->pipeline->devices : 0;
   };

@@ -14,6 +14,7 @@ namespace {
 
 using testing::fixture;
 using testing::fixture_names;
+using testing::other_type;
 using testing::TempFolder;
 using testing::value_of;
 using testing::write_three_adapters;
@@ -66,7 +67,7 @@ TEST(AdapterRooms, GiveTheBitsOfAdaptersThatWereThereFromTheStart) {
     }
     EXPECT_EQ(logits_with(*model, 0), logits_with(*whole, 0)) << name;
     EXPECT_EQ(logits_with(*model, kNoAdapter), logits_with(*whole, kNoAdapter)) << name;
-    compute = compute == DType::kF32 ? DType::kBF16 : DType::kF32;
+    compute = other_type(compute);
   }
 }
 

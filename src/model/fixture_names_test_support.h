@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "tensor/dtype.h"
+
 namespace jige::model::testing {
 
 inline constexpr const char* kFixtureNames[] = {"llama2",
@@ -130,6 +132,9 @@ inline constexpr const char* kFixtureNames[] = {"llama2",
                                                 "solar_open",
                                                 "jais2",
                                                 "iquestcoder"};
+
+// The type that the next fixture or family has where each has one of the two, in turn.
+inline DType other_type(DType type) { return type == DType::kF32 ? DType::kBF16 : DType::kF32; }
 
 inline const std::vector<std::string>& fixture_names() {
   static const std::vector<std::string> names(std::begin(kFixtureNames), std::end(kFixtureNames));

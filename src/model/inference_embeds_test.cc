@@ -13,6 +13,7 @@ namespace {
 
 using testing::fixture;
 using testing::fixture_names;
+using testing::other_type;
 using testing::succeed;
 using testing::TempFolder;
 using testing::value_of;
@@ -116,7 +117,7 @@ TEST(InferenceEmbeds, RowsHaveTheSameBitsInEveryBatch) {
     EXPECT_EQ(whole.size(), static_cast<size_t>(kTokens * model->config().hidden_size)) << name;
     EXPECT_EQ(rows_in_pieces(*model, 7, false), whole) << name;
     EXPECT_EQ(rows_in_pieces(*model, 11, true), whole) << name;
-    compute = compute == DType::kF32 ? DType::kBF16 : DType::kF32;
+    compute = other_type(compute);
   }
 }
 

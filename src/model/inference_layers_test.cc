@@ -13,6 +13,7 @@ namespace {
 
 using testing::fixture;
 using testing::fixture_names;
+using testing::other_type;
 using testing::value_of;
 
 InferenceOptions divided_options(DType compute, LayerRange layers, int64_t forwards_max = 1) {
@@ -168,7 +169,7 @@ TEST(InferenceLayers, HaveTheBitsOfTheWholeModelWhereverItIsCut) {
       EXPECT_EQ(answers(*parts), expected) << name << " cut at " << cut;
       ++tried;
     }
-    compute = compute == DType::kF32 ? DType::kBF16 : DType::kF32;
+    compute = other_type(compute);
   }
   EXPECT_GT(tried, 100);
 }

@@ -17,6 +17,7 @@ namespace {
 
 using formats::Family;
 using ops::WeightFormat;
+using testing::other_type;
 using testing::TempFolder;
 using testing::Trainee;
 using testing::value_of;
@@ -119,7 +120,7 @@ TEST(QuantisedKept, TrainsAdaptersOnTheNumbersThatAreDecoded) {
       EXPECT_EQ(testing::flat_gradients(kept), testing::flat_gradients(whole));
       ++compared;
     }
-    compute = compute == DType::kF32 ? DType::kBF16 : DType::kF32;
+    compute = other_type(compute);
   }
   EXPECT_GT(compared, 80);
 }

@@ -12,6 +12,7 @@ using formats::Family;
 using ops::WeightFormat;
 using testing::all_families;
 using testing::flat_gradients;
+using testing::other_type;
 using testing::random_sequences;
 using testing::tiny_config;
 using testing::Trainee;
@@ -124,7 +125,7 @@ TEST(QuantisedTraining, HasTheBitsOfABaseOfTheNumbersThatTheBlocksStandFor) {
   DType of_q4 = DType::kF32;
   for (const Family family : all_families()) {
     const bool all_formats = family == Family::kLlama || family == Family::kGptOss;
-    of_q4 = of_q4 == DType::kF32 ? DType::kBF16 : DType::kF32;
+    of_q4 = other_type(of_q4);
     for (const DType compute : {DType::kF32, DType::kBF16}) {
       for (const WeightFormat format : kBaseFormats) {
         if (format == WeightFormat::kMxfp4 && !formats::has_experts(family)) continue;

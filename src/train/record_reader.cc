@@ -79,7 +79,8 @@ RecordReader::RecordReader(std::string path, RecordOptions options, bool json, L
 Result<RecordReader> RecordReader::open(const std::string& path, const RecordOptions& options) {
   JIGE_TRY(const SourceKind kind, source_kind(path));
   const bool json = kind == SourceKind::kJsonl;
-  JIGE_TRY(LineReader lines, LineReader::open(path, json ? kJsonLineBytesMax : kPieceBytes));
+  JIGE_TRY(LineReader lines,
+           LineReader::open(path, json ? kJsonLineBytesMax : options.piece_bytes));
   return RecordReader(path, options, json, std::move(lines));
 }
 

@@ -46,8 +46,7 @@ __device__ float dot(const Vector<kPer>& a, const Vector<kPer>& b) {
   return warp_sum(sum);
 }
 
-// With what rows of tables by distance, key - query, add to the product; `column`: of the
-// head.
+// With what rows of tables by distance, key - query, add to the product; `column`: of the head.
 template <int kPer>
 __device__ float product_of(const Vector<kPer>& q, const Vector<kPer>& k,
                             const AttentionDistances& by, int distance, int64_t column, int dim) {

@@ -15,8 +15,7 @@ endif()
 target_link_libraries(jige_cuda_device PUBLIC jige_tensor)
 target_link_libraries(tensor_test PRIVATE jige_cuda_device)
 
-# jige_gpus_here(out): the GPUs of this machine as architectures to compile for; without one PTX alone,
-# which a driver compiles for any GPU when it first meets it.
+# jige_gpus_here(out): the GPUs of this machine, as architectures to compile for.
 function(jige_gpus_here out)
   set(architectures)
   execute_process(COMMAND nvidia-smi --query-gpu=compute_cap --format=csv,noheader
@@ -28,9 +27,6 @@ function(jige_gpus_here out)
       list(APPEND architectures ${number}-real)
     endforeach()
     list(REMOVE_DUPLICATES architectures)
-  endif()
-  if(NOT architectures)
-    set(architectures 80-virtual)
   endif()
   set(${out} ${architectures} PARENT_SCOPE)
 endfunction()
@@ -93,6 +89,11 @@ if(JIGE_CUDA)
   set(architectures "${JIGE_CUDA_ARCHITECTURES}")
   if(architectures STREQUAL here)
     jige_gpus_here(architectures)
+    if(NOT architectures)
+      # No GPU runs them: PTX alone, soon made, which a driver would compile for any GPU that it meets.
+      set(architectures 80-virtual)
+      target_compile_options(jige_kernels_cuda PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:SHELL:-Xcicc -O1>)
+    endif()
   endif()
   set_target_properties(jige_kernels_cuda PROPERTIES CUDA_ARCHITECTURES "${architectures}")
   # Products and sums are fused where the source says so, as in options.cmake.

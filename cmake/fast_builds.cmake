@@ -12,6 +12,26 @@ if(JIGE_UNITY)
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)
 endif()
 
+# The more sources a batch has, and the later the compiler collects garbage, the less time it takes and the
+# more memory: up to 2.5 GiB, or one where the processors of this machine have less than that each. No more
+# compilers run at once than memory holds, however the build is started.
+cmake_host_system_information(RESULT mebibytes QUERY TOTAL_PHYSICAL_MEMORY)
+cmake_host_system_information(RESULT processors QUERY NUMBER_OF_LOGICAL_CORES)
+math(EXPR mebibytes_each "${mebibytes} / ${processors}")
+if(mebibytes_each GREATER_EQUAL 2560)
+  set(JIGE_BATCH_SOURCES_MAX 56)
+  set(garbage_kibibytes 1500000)
+  math(EXPR compilers_max "${mebibytes} / 2560")
+else()
+  set(JIGE_BATCH_SOURCES_MAX 24)
+  set(garbage_kibibytes 300000)
+  math(EXPR compilers_max "${mebibytes} / 1024 + 1")
+endif()
+add_compile_options(
+  "$<$<COMPILE_LANG_AND_ID:CXX,GNU>:SHELL:--param ggc-min-heapsize=${garbage_kibibytes}>")
+set_property(GLOBAL PROPERTY JOB_POOLS compilers=${compilers_max})
+set(CMAKE_JOB_POOL_COMPILE compilers)
+
 # What every source may include without naming it in a folder's DEPS.
 set(JIGE_COMMON_PACKAGES fmt::fmt spdlog::spdlog Threads::Threads nlohmann_json::nlohmann_json tl::expected)
 
@@ -47,11 +67,17 @@ if(JIGE_PRECOMPILED)
   endforeach()
 endif()
 
-# jige_compile_fast(target kind): both for the sources of a target of a kind.
+# jige_compile_fast(target kind): both for the sources of a target of a kind, all of which it has already.
+# They are compiled in batches of one size.
 function(jige_compile_fast target kind)
   target_compile_options(${target} PRIVATE ${JIGE_OPTIMIZATION_${kind}})
   if(JIGE_PRECOMPILED)
     target_precompile_headers(${target} REUSE_FROM jige_precompiled_${kind})
   endif()
-  set_target_properties(${target} PROPERTIES UNITY_BUILD ${JIGE_UNITY} UNITY_BUILD_BATCH_SIZE 32)
+  get_target_property(sources ${target} SOURCES)
+  list(FILTER sources INCLUDE REGEX "[.]cc$")
+  list(LENGTH sources count)
+  math(EXPR batches "(${count} + ${JIGE_BATCH_SOURCES_MAX} - 1) / ${JIGE_BATCH_SOURCES_MAX}")
+  math(EXPR batch_size "(${count} + ${batches} - 1) / ${batches}")
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${JIGE_UNITY} UNITY_BUILD_BATCH_SIZE ${batch_size})
 endfunction()

@@ -29,8 +29,6 @@ add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wshadow;-Wno-missi
 # and 105651).
 add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wno-maybe-uninitialized>
                     $<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict>)
-# Garbage is collected late: most sources end before it would pay, a twelfth of the time to compile.
-add_compile_options("$<$<COMPILE_LANG_AND_ID:CXX,GNU>:SHELL:--param ggc-min-heapsize=500000>")
 if(JIGE_WERROR)
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Werror>)
 endif()

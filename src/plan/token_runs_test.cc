@@ -119,11 +119,11 @@ TEST(TokenRuns, NoForwardHasAPartOfOne) {
     forwards.pop_back();
     return forwards;
   };
-  using Forwards = std::vector<std::vector<int32_t>>;
-  EXPECT_EQ(cut(64, 1), (Forwards{{1, 30}}));
-  EXPECT_EQ(cut(12, 1), (Forwards{{1, 10}, {12}, {8}}));
-  EXPECT_EQ(cut(12, 10), (Forwards{{10}, {10}, {12}, {8}})) << "two rows are not three";
-  EXPECT_EQ(cut(5, 0), (Forwards{{5}, {5}, {8}, {5}, {5}, {2}})) << "more than the limit";
+  using Cuts = std::vector<std::vector<int32_t>>;
+  EXPECT_EQ(cut(64, 1), (Cuts{{1, 30}}));
+  EXPECT_EQ(cut(12, 1), (Cuts{{1, 10}, {12}, {8}}));
+  EXPECT_EQ(cut(12, 10), (Cuts{{10}, {10}, {12}, {8}})) << "two rows are not three";
+  EXPECT_EQ(cut(5, 0), (Cuts{{5}, {5}, {8}, {5}, {5}, {2}})) << "more than the limit";
 }
 
 }  // namespace

@@ -76,7 +76,7 @@ class TokenizerCore::CutSearch {
         if ((static_cast<uint8_t>(text_[place]) & 0xC0) == 0x80) continue;
         const char32_t before = character_before(text_, place);
         const char32_t behind = decode_utf8(text_.substr(place)).code_point;
-        if (is_white_space(before) || !begins_normal_form(behind)) continue;
+        if (is_white_space(before)) continue;
         if (!attempt.fits(before, behind) || parts_.added.raw().touches(text_, place)) continue;
         --left;
         JIGE_TRY(const bool accepted, accept(place));

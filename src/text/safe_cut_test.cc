@@ -42,29 +42,34 @@ std::string random_text(Rng& rng, size_t size) {
   return text;
 }
 
+// Whether the text, of which `seen` bytes are known, could be cut; its ids are the same then.
+bool check_cut(const Tokenizer& tokenizer, const std::string& text, size_t seen, size_t wanted,
+               bool continues) {
+  const auto cut = tokenizer.safe_cut(text.substr(0, seen), wanted, continues);
+  if (!cut) return false;
+  EXPECT_GT(*cut, 0u);
+  EXPECT_LE(*cut, wanted);
+  Ids parts = plain_ids(tokenizer, text.substr(0, *cut), continues ? kFurther : kStart);
+  const Ids right = plain_ids(tokenizer, text.substr(*cut), kFurther);
+  parts.insert(parts.end(), right.begin(), right.end());
+  EXPECT_EQ(parts, plain_ids(tokenizer, text, continues ? kFurther : kStart))
+      << "cut at " << *cut << " between \""
+      << text.substr(*cut - std::min<size_t>(*cut, 20), std::min<size_t>(*cut, 20)) << "\" and \""
+      << text.substr(*cut, 20) << "\"";
+  return true;
+}
+
 // How many of the texts could be cut.
 int check_cuts(const Tokenizer& tokenizer, uint64_t seed, int text_count) {
   Rng rng(seed);
   int cut_count = 0;
-  for (int i = 0; i < text_count; ++i) {
+  for (int i = 0; i < text_count && !::testing::Test::HasFailure(); ++i) {
+    SCOPED_TRACE(i);
     const std::string text = random_text(rng, 1400 + rng.below(1500));
     size_t seen = text.size() - rng.below(300);
     while ((static_cast<uint8_t>(text[seen - 1]) & 0x80) != 0) --seen;
     const bool continues = rng.below(2) == 0;
-    const size_t wanted = 1 + rng.below(seen);
-    const auto cut = tokenizer.safe_cut(text.substr(0, seen), wanted, continues);
-    if (!cut) continue;
-    ++cut_count;
-    EXPECT_GT(*cut, 0u);
-    EXPECT_LE(*cut, wanted);
-    Ids parts = plain_ids(tokenizer, text.substr(0, *cut), continues ? kFurther : kStart);
-    const Ids right = plain_ids(tokenizer, text.substr(*cut), kFurther);
-    parts.insert(parts.end(), right.begin(), right.end());
-    EXPECT_EQ(parts, plain_ids(tokenizer, text, continues ? kFurther : kStart))
-        << "text " << i << " cut at " << *cut << " between \""
-        << text.substr(*cut - std::min<size_t>(*cut, 20), std::min<size_t>(*cut, 20)) << "\" and \""
-        << text.substr(*cut, 20) << "\"";
-    if (::testing::Test::HasFailure()) break;
+    if (check_cut(tokenizer, text, seen, 1 + rng.below(seen), continues)) ++cut_count;
   }
   return cut_count;
 }
@@ -170,6 +175,34 @@ TEST(SafeCut, ChangesNoIdOfAnyStep) {
     ASSERT_TRUE(tokenizer.has_value()) << tokenizer.error().message;
     EXPECT_EQ(check_cuts(*tokenizer, 5, 60) > 0, one.cuts);
   }
+}
+
+// A token that stands only as a word of its own, and the inside of one that is special, which a cut
+// beside or within them would set free.
+TEST(SafeCut, SetsNoTokenFree) {
+  const auto tokenizer = Tokenizer::from_json(
+      R"({"model": {"type": "BPE", "vocab": {"t": 0, "h": 1, "e": 2, ".": 3, "1": 4, "2": 5,
+          "th": 6, "the": 7, "the.": 8, "3": 9},
+          "merges": [["t", "h"], ["th", "e"], ["the", "."]]},
+          "pre_tokenizer": {"type": "Digits", "individual_digits": false},
+          "added_tokens": [
+            {"id": 10, "content": "12", "single_word": true, "normalized": true, "special": false},
+            {"id": 11, "content": "e31", "normalized": true, "special": true},
+            {"id": 12, "content": "31", "normalized": true, "special": false}]})",
+      "tokens");
+  ASSERT_TRUE(tokenizer.has_value()) << tokenizer.error().message;
+  Rng rng(3);
+  int cut_count = 0;
+  for (int i = 0; i < 60; ++i) {
+    std::string text;
+    while (text.size() < 1500) {
+      for (const char* part : {"the.", "12the.", "the12.", "the31.", "2"}) {
+        if (rng.below(3) != 0) text += part;
+      }
+    }
+    if (check_cut(*tokenizer, text, text.size(), 1 + rng.below(400), false)) ++cut_count;
+  }
+  EXPECT_GT(cut_count, 10);
 }
 
 TEST(SafeCut, LooksNotBeforeTheTextNorAtItsEnd) {

@@ -210,7 +210,8 @@ TEST(StatesGuess, ADraftModelMayGuess) {
         expect_same(loaded, cases,
                     {.drafts = {.tokens_max = 4, .adaptive = adaptive, .copied = false},
                      .draft_model = draft.get()});
-    EXPECT_GT(status.counters.drafted_tokens, adaptive ? 0 : 100);
+    // Where what steps take decides, none may be worth it.
+    EXPECT_TRUE(adaptive || status.counters.drafted_tokens > 100);
   }
 }
 

@@ -13,20 +13,26 @@ if(JIGE_UNITY)
 endif()
 
 # The more sources a batch has, and the later the compiler collects garbage, the less time it takes and the
-# more memory: up to 2.5 GiB, or one where the processors of this machine have less than that each. No more
-# compilers run at once than memory holds, however the build is started.
+# more memory: up to 2.5 GiB, or one where the processors of this machine have less than that each; two fifths
+# more with sanitizers. No more compilers run at once than memory holds, however the build is started.
 cmake_host_system_information(RESULT mebibytes QUERY TOTAL_PHYSICAL_MEMORY)
 cmake_host_system_information(RESULT processors QUERY NUMBER_OF_LOGICAL_CORES)
 math(EXPR mebibytes_each "${mebibytes} / ${processors}")
-if(mebibytes_each GREATER_EQUAL 2560)
+set(compiler_mebibytes 2560)
+set(small_compiler_mebibytes 1024)
+if(JIGE_SANITIZE)
+  set(compiler_mebibytes 3584)
+  set(small_compiler_mebibytes 1434)
+endif()
+if(mebibytes_each GREATER_EQUAL compiler_mebibytes)
   set(JIGE_BATCH_SOURCES_MAX 56)
   set(garbage_kibibytes 1500000)
-  math(EXPR compilers_max "${mebibytes} / 2560")
 else()
   set(JIGE_BATCH_SOURCES_MAX 24)
   set(garbage_kibibytes 300000)
-  math(EXPR compilers_max "${mebibytes} / 1024")
+  set(compiler_mebibytes ${small_compiler_mebibytes})
 endif()
+math(EXPR compilers_max "${mebibytes} / ${compiler_mebibytes}")
 if(compilers_max EQUAL 0)
   set(compilers_max 1)
 endif()

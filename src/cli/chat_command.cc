@@ -3,9 +3,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -108,6 +110,7 @@ class ChatCommand final : public Command {
     if (name == "/reset") {
       conversation.reset();
       images_.clear();
+      image_files_.clear();
       log_info("the conversation begins anew");
     } else if (name == "/system") {
       conversation.set_system(rest);
@@ -140,6 +143,9 @@ class ChatCommand final : public Command {
              image.height,
              counted(image_model_->prompts->token_count(image.width, image.height), "token"));
     images_.push_back(std::move(image));
+    std::error_code error;  // then relative, which is right where it is read from here
+    const auto whole = std::filesystem::absolute(file, error).lexically_normal();
+    image_files_.push_back(error ? file : whole.string());
     return {};
   }
 
@@ -148,12 +154,6 @@ class ChatCommand final : public Command {
     if (std::ranges::none_of(conversation.messages(),
                              [](const Message& one) { return one.role == "assistant"; })) {
       log_warn("{}: not written, since there is no answer yet", file);
-      return;
-    }
-    if (conversation.has_images()) {
-      log_warn(
-          "{}: not written, since the conversation is about images, whose files it does not name",
-          file);
       return;
     }
     const Status saved = write_file_atomic(file, dump_json(conversation.to_json()) + "\n");
@@ -170,7 +170,7 @@ class ChatCommand final : public Command {
     if (images_.empty()) {
       conversation.add("user", question);
     } else {
-      conversation.add(question, std::exchange(images_, {}));
+      conversation.add(question, std::exchange(images_, {}), std::exchange(image_files_, {}));
     }
     const int64_t context = generator.context_max();
     const auto prompt = conversation.prompt(loaded.tokenizer,
@@ -246,6 +246,7 @@ class ChatCommand final : public Command {
   std::optional<LoadedModel> loaded_;
   std::optional<ImageModel> image_model_;  // on a device of that
   std::vector<images::Image> images_;      // for the next message
+  std::vector<std::string> image_files_;   // where they are
   int64_t image_pixels_ = 0;
   const bool person_ = isatty(STDIN_FILENO) == 1;
   const bool dims_ = isatty(STDOUT_FILENO) == 1 && allows_color();

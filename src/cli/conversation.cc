@@ -13,9 +13,8 @@ namespace jige::cli {
 
 Json message_json(const Message& message) {
   Json json = {{"role", message.role}, {"content", message.content}};
-  if (message.image_count > 0) {
-    Json parts = Json::array();
-    for (size_t i = 0; i < message.image_count; ++i) parts.push_back({{"type", "image"}});
+  if (!message.image_files.empty()) {
+    Json parts(message.image_files.size(), {{"type", "image"}});
     if (!message.content.empty()) parts.push_back({{"type", "text"}, {"text", message.content}});
     json["content"] = std::move(parts);
   }
@@ -45,15 +44,17 @@ std::vector<int32_t> Conversation::shown_ids(const text::Tokenizer& tokenizer) c
   return has_reasoning_ ? text::reasoning_mark_ids(tokenizer) : std::vector<int32_t>();
 }
 
-void Conversation::add(std::string content, std::vector<images::Image> images) {
+void Conversation::add(std::string content, std::vector<images::Image> images,
+                       std::vector<std::string> files) {
   JIGE_CHECK(reader_ && has_template(), "{} images that nobody reads", images.size());
+  JIGE_CHECK(images.size() == files.size(), "{} images, {} files", images.size(), files.size());
   messages_.push_back(
-      {.role = "user", .content = std::move(content), .image_count = images.size()});
+      {.role = "user", .content = std::move(content), .image_files = std::move(files)});
   std::ranges::move(images, std::back_inserter(images_));
 }
 
 void Conversation::take_back() {
-  images_.resize(images_.size() - messages_.back().image_count);
+  images_.resize(images_.size() - messages_.back().image_files.size());
   messages_.pop_back();
 }
 
@@ -73,7 +74,7 @@ bool Conversation::drop_oldest() {
   size_t end = first + 1;  // up to the next question
   while (end < messages_.size() && messages_[end].role != "user") ++end;
   if (end >= messages_.size()) return false;
-  for (size_t i = first; i < end; ++i) dropped_images_ += messages_[i].image_count;
+  for (size_t i = first; i < end; ++i) dropped_images_ += messages_[i].image_files.size();
   messages_.erase(messages_.begin() + static_cast<std::ptrdiff_t>(first),
                   messages_.begin() + static_cast<std::ptrdiff_t>(end));
   dropped_count_ += static_cast<int64_t>(end - first);
@@ -82,7 +83,9 @@ bool Conversation::drop_oldest() {
 
 Result<std::vector<int32_t>> Conversation::encode(const text::Tokenizer& tokenizer) const {
   if (chat_) {
-    return text::encode_chat(tokenizer, *chat_, to_json()["messages"],
+    Json list = Json::array();
+    for (const Message& message : messages_) list.push_back(message_json(message));
+    return text::encode_chat(tokenizer, *chat_, list,
                              {.add_generation_prompt = true,
                               .image = reader_ ? reader_->config().written : text::ImageText()});
   }
@@ -140,7 +143,13 @@ text::ReasoningStart Conversation::reasoning_start(const text::Tokenizer& tokeni
 
 Json Conversation::to_json() const {
   Json list = Json::array();
-  for (const Message& message : messages_) list.push_back(message_json(message));
+  for (const Message& message : messages_) {
+    Json json = message_json(message);
+    for (size_t i = 0; i < message.image_files.size(); ++i) {
+      json["content"][i]["image"] = message.image_files[i];
+    }
+    list.push_back(std::move(json));
+  }
   return {{"messages", std::move(list)}};
 }
 

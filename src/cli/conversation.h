@@ -34,8 +34,8 @@ namespace jige::cli {
 struct Message {
   std::string role;  // "system", "user" or "assistant"
   std::string content;
-  std::string reasoning = {};  // of the assistant, for the template
-  size_t image_count = 0;      // of the user
+  std::string reasoning = {};                 // of the assistant, for the template
+  std::vector<std::string> image_files = {};  // of the user; where each of its images is
 };
 
 // A message as a chat template takes it: with images a list of parts, these before the text.
@@ -58,11 +58,11 @@ class Conversation {
   void add(std::string role, std::string content, std::string reasoning = {}) {
     messages_.push_back({std::move(role), std::move(content), std::move(reasoning)});
   }
-  // A message of the user with images. REQUIRES: read_images(), has_template().
-  void add(std::string content, std::vector<images::Image> images);
+  // A message of the user with images, and where each of them is. REQUIRES: read_images(),
+  // has_template(), a file for each image.
+  void add(std::string content, std::vector<images::Image> images, std::vector<std::string> files);
   // What reads images from now on; it must outlive the conversation.
   void read_images(serve::ImagePrompts& reader) { reader_ = &reader; }
-  bool has_images() const { return !images_.empty(); }
   // Removes the last message.
   void take_back();
   // Replaces the system message; empty removes it.
@@ -85,7 +85,8 @@ class Conversation {
   // Messages the last prompt() left out for good.
   int64_t dropped_count() const { return dropped_count_; }
 
-  // {"messages": [{"role", "content", "reasoning_content"?}, …]}, a line that `jige train` reads.
+  // {"messages": [{"role", "content", "reasoning_content"?}, …]}, a line that `jige train` reads;
+  // images are named by their files.
   Json to_json() const;
 
  private:

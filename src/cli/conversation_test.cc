@@ -235,22 +235,24 @@ TEST_F(ConversationTest, ImagesStandBeforeTheTextOfTheirMessageAndGoWithIt) {
   Conversation conversation = *Conversation::create(tokenizer, "here");
   PictureReader reader(tokenizer, 40);
   conversation.read_images(reader.prompts);
-  EXPECT_FALSE(conversation.has_images());
-  conversation.add("a", {picture_of(1), picture_of(2)});
+  conversation.add("a", {picture_of(1), picture_of(2)}, {"1.png", "2.png"});
   conversation.add("assistant", "b");
-  conversation.add("c", {picture_of(3)});
+  conversation.add("c", {picture_of(3)}, {"3.png"});
   const auto prompt = conversation.prompt(tokenizer, {.context_max = 40, .room = 10});
   ASSERT_TRUE(prompt) << prompt.error().message;
   EXPECT_EQ(first_pixels(*prompt), (std::vector<float>{1, 2, 3}));
   EXPECT_EQ(std::vector<int32_t>(prompt->ids.begin() + 1, prompt->ids.begin() + 5),
             (std::vector<int32_t>{1000, reader.config.end_id, 1001, reader.config.end_id}));
-  EXPECT_EQ(conversation.to_json()["messages"][0]["content"][2]["text"], "a");
+  const Json first = conversation.to_json()["messages"][0];
+  EXPECT_EQ(dump_json(first["content"]),
+            R"([{"type":"image","image":"1.png"},{"type":"image","image":"2.png"},)"
+            R"({"type":"text","text":"a"}])");
 
   // A message that is taken back has no images either.
   conversation.add("assistant", "d");
-  conversation.add("e", {picture_of(4)});
+  conversation.add("e", {picture_of(4)}, {"4.png"});
   conversation.take_back();
-  conversation.add("f", {picture_of(5)});
+  conversation.add("f", {picture_of(5)}, {"5.png"});
   const auto longer = conversation.prompt(tokenizer, {.context_max = 60, .room = 10});
   EXPECT_EQ(first_pixels(*longer), (std::vector<float>{1, 2, 3, 5}));
 
@@ -261,8 +263,11 @@ TEST_F(ConversationTest, ImagesStandBeforeTheTextOfTheirMessageAndGoWithIt) {
   ASSERT_TRUE(shorter) << shorter.error().message;
   EXPECT_EQ(conversation.dropped_count(), 2);
   EXPECT_EQ(first_pixels(*shorter), (std::vector<float>{3, 5}));
+  EXPECT_EQ(conversation.to_json()["messages"][0]["content"][0]["image"], "3.png");
   conversation.reset();
-  EXPECT_FALSE(conversation.has_images());
+  conversation.add("g", {picture_of(6)}, {"6.png"});
+  const auto anew = conversation.prompt(tokenizer, {.context_max = 60, .room = 10});
+  EXPECT_EQ(first_pixels(*anew), std::vector<float>{6});
 }
 
 }  // namespace

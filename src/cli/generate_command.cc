@@ -140,7 +140,7 @@ class GenerateCommand final : public Command {
     Json messages = Json::array();
     if (!system_.empty()) messages.push_back(message_json({.role = "system", .content = system_}));
     messages.push_back(
-        message_json({.role = "user", .content = input, .image_count = image_files_.size()}));
+        message_json({.role = "user", .content = input, .image_files = image_files_}));
     JIGE_TRY(std::vector<int32_t> ids,
              text::encode_chat(tokenizer, chat, messages,
                                {.add_generation_prompt = true, .image = image}));

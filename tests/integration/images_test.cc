@@ -97,13 +97,13 @@ TEST_F(Images, AChatTakesThemForItsNextMessage) {
         {"chat", folder_.path(), "--temperature", "0", "--max-new-tokens", "6", "--json"}, input);
   };
   const std::string about = "/image " + picture + "\nWhat is it?\n";
-  const Outcome outcome = chat(about + "And now?\n/save " + (folder_ / "kept.json") + "\n");
+  const std::string kept = folder_ / "kept.jsonl";
+  const Outcome outcome = chat(about + "And now?\n/save " + kept + "\n");
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
   EXPECT_THAT(outcome.err, HasSubstr(picture));
   EXPECT_THAT(outcome.err, HasSubstr("it goes with the next message"));
   EXPECT_THAT(outcome.err, HasSubstr("an image of 13 x 9 read in "));
   EXPECT_EQ(outcome.err.find("read in"), outcome.err.rfind("read in")) << "once for both answers";
-  EXPECT_THAT(outcome.err, HasSubstr("not written, since the conversation is about images"));
   const JsonLines answers = outcome.json_lines();
   ASSERT_EQ(answers.size(), 2u);
   const Json& first = answers[0]["stats"];
@@ -119,6 +119,12 @@ TEST_F(Images, AChatTakesThemForItsNextMessage) {
   EXPECT_EQ(missing.exit_code, 0);
   EXPECT_THAT(missing.err, HasSubstr("none.png"));
   EXPECT_EQ(missing.json_lines()[0]["content"], again[0]["content"]);
+
+  // What was saved is learned from, wherever the picture is.
+  const Outcome plan = run_jige({"train", "--from", folder_.path(), "--data", kept, "--plan-only",
+                                 "--eval-share", "0", "--json", "--out", folder_ / "run"});
+  ASSERT_EQ(plan.exit_code, 0) << plan.err;
+  EXPECT_EQ(plan.json()["images"], 1);
 }
 
 class QwenImages : public Images {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -24,15 +25,15 @@ std::vector<std::string> run_arguments(const std::string& out, int steps) {
   return arguments;
 }
 
-// step -> loss, as the bits the log holds; every step once.
-std::map<int64_t, std::string> losses(const std::string& run) {
+// step -> what the log holds of it by this name, as its bits; every step once.
+std::map<int64_t, std::string> logged(const std::string& run, const std::string& name) {
   std::map<int64_t, std::string> found;
   std::string text = read_text(run + "/log.jsonl");
   for (size_t begin = 0; begin < text.size();) {
     const size_t end = text.find('\n', begin);
     const Json record = *parse_json(text.substr(begin, end - begin), "log");
     if (record["kind"] == "step") {
-      const auto [place, fresh] = found.emplace(record["step"], dump_json(record["loss"]));
+      const auto [place, fresh] = found.emplace(record["step"], dump_json(record[name]));
       EXPECT_TRUE(fresh) << "step " << place->first << " is logged twice";
     }
     begin = end + 1;
@@ -98,7 +99,29 @@ TEST(Resume, AKilledRunEndsLikeOneThatWasNot) {
   }
   const Outcome last = run_jige(run_arguments(killed / "run", kSteps));
   EXPECT_EQ(last.exit_code, 0) << last.err;
-  EXPECT_EQ(losses(killed / "run"), losses(whole / "run"));
+  EXPECT_EQ(logged(killed / "run", "loss"), logged(whole / "run", "loss"));
+  EXPECT_TRUE(model_of(killed / "run") == model_of(whole / "run"));
+}
+
+// What such steps leave out depends on what the checkpoint keeps of all before.
+TEST(Resume, AKilledRunThatSkipsGradientsEndsLikeOneThatWasNot) {
+  const TestFolder whole, killed;
+  const auto arguments = [](const std::string& out) {
+    std::vector<std::string> words = run_arguments(out, 60);
+    words.insert(words.end(), {"--skip-converged", "0.6", "--skip-rows", "32", "--skip-warmup", "4",
+                               "--skip-below", "3", "--skip-rise", "1"});
+    return words;
+  };
+  const Outcome never_stopped = run_jige(arguments(whole / "run"));
+  ASSERT_EQ(never_stopped.exit_code, 0) << never_stopped.err;
+  kill_behind_checkpoint(arguments(killed / "run"), killed / "run");
+  const Outcome last = run_jige(arguments(killed / "run"));
+  EXPECT_EQ(last.exit_code, 0) << last.err;
+  EXPECT_EQ(logged(killed / "run", "loss"), logged(whole / "run", "loss"));
+  const auto shares = logged(whole / "run", "weight_gradient_share");
+  EXPECT_EQ(logged(killed / "run", "weight_gradient_share"), shares);
+  const auto some = [](const auto& step) { return std::stod(step.second) < 0.9; };
+  EXPECT_GT(std::ranges::count_if(shares, some), 20);
   EXPECT_TRUE(model_of(killed / "run") == model_of(whole / "run"));
 }
 
@@ -117,12 +140,12 @@ TEST(Resume, ASignalStopsBehindACheckpoint) {
 TEST(Resume, ADamagedCheckpointGivesWayToTheOneBefore) {
   const TestFolder folder;
   ASSERT_EQ(run_jige(run_arguments(folder / "run", 20)).exit_code, 0);
-  const auto before = losses(folder / "run");
+  const auto before = logged(folder / "run", "loss");
   damage_checkpoints(folder / "run", false);
   const Outcome again = run_jige(run_arguments(folder / "run", 20));
   EXPECT_EQ(again.exit_code, 0) << again.err;
   EXPECT_THAT(again.err, HasSubstr("step-00000020"));
-  EXPECT_EQ(losses(folder / "run"), before);
+  EXPECT_EQ(logged(folder / "run", "loss"), before);
 }
 
 TEST(Resume, NoIntactCheckpointIsAnErrorAndNothingIsTouched) {

@@ -4,7 +4,8 @@
 
 namespace jige::model {
 
-// As PyTorch begins with convolutions: uniform up to the root of 1 / K.
+// As PyTorch begins with convolutions: uniform up to the root of 1 / K. As there weight decay falls
+// on kernels, which multiply as matrices do.
 ConvLayer::ConvLayer(const ConvLayerOptions& options, std::vector<ParamSpec>& params)
     : shape_{.kernel = options.kernel, .silu = options.silu}, has_bias_(options.bias) {
   JoinedRows joined{.whole = options.whole + ".weight"};
@@ -18,7 +19,8 @@ ConvLayer::ConvLayer(const ConvLayerOptions& options, std::vector<ParamSpec>& pa
     params.push_back({.name = part.name + ".weight",
                       .shape = Shape{part.columns, 1, options.kernel},
                       .init = InitKind::kUniform,
-                      .init_std = 1.0 / std::sqrt(static_cast<double>(options.kernel))});
+                      .init_std = 1.0 / std::sqrt(static_cast<double>(options.kernel)),
+                      .decay = true});
     if (!options.whole.empty()) {
       joined.first = begin;
       params.back().joined = joined;

@@ -333,6 +333,19 @@ TEST(Init, FollowsTheSpecifications) {
   }
 }
 
+// Kernels of convolutions count as matrices, as where PyTorch's decay goes by dimensions; rates by
+// which states fade do not, though those of the first Mamba are one.
+TEST(Init, DecaysWhatMultipliesAndNoRatesOfStates) {
+  for (const Family family : all_families()) {
+    Trainee trainee(tiny_config(family), {.thread_count = 1});
+    for (const NamedParam& param : trainee.weights().trainable()) {
+      const std::string& name = param.spec->name;
+      const bool multiplies = param.spec->shape.rank() >= 2 && !name.ends_with("A_log");
+      EXPECT_EQ(param.spec->decay, multiplies) << formats::family_name(family) << " " << name;
+    }
+  }
+}
+
 TEST(Weights, AStoredHeadMustBeTheCopyThatConfigJsonMakesIt) {
   const TempFolder temp;
   const auto config = value_of(formats::load_model_config(fixture("qwen2")));  // tied

@@ -63,8 +63,14 @@ class CorpusFeeder {
       const auto content = messages[i].find("content");
       if (content == messages[i].end() || content->is_null()) continue;
       const std::string place = fmt::format("{}: messages[{}]", where, i);
-      JIGE_TRY(const std::string text, text::chat_content_text(*content, place));
-      JIGE_DO(feed_text(text));
+      auto text = text::chat_content_text(*content, place);
+      if (!text && text.error().code == Code::kUnsupported) {
+        text.error().message +=
+            "; a tokenizer is trained on texts: take that of a model that reads images, with "
+            "--from, or leave such lines out with --skip-bad";
+      }
+      if (!text) return tl::unexpected(std::move(text.error()));
+      JIGE_DO(feed_text(*text));
     }
     return {};
   }

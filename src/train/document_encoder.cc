@@ -77,7 +77,10 @@ Result<EncodedPart> DocumentEncoder::encode_text(const Record& record) const {
 Result<EncodedPart> DocumentEncoder::encode_json(const Record& record, const std::string& where,
                                                  const std::string& folder) const {
   JIGE_TRY(const Json object, read_json_record(record.text, where));
-  if (options_.pair_context > 0) return encode_pair(*this, object, options_.pair_context, where);
+  if (options_.pair_context > 0) {
+    JIGE_DO(check_no_images(object, image_refusal(), where));
+    return encode_pair(*this, object, options_.pair_context, where);
+  }
   return encode_object(object, where, folder);
 }
 
@@ -97,6 +100,7 @@ Result<EncodedPart> DocumentEncoder::encode_object(const Json& object, const std
     }
   }
   if (!has_text) return no_known_field(object, options_.text_field, where);
+  if (options_.images && !asked_for) JIGE_DO(check_no_images(object, "", where));
   JIGE_TRY(std::string text, get_string(object, options_.text_field, where));
   return encode_text(Record{.text = std::move(text)});
 }
@@ -117,6 +121,7 @@ Result<std::vector<int32_t>> DocumentEncoder::encode_prompt(const Json& object,
   };
   if (!object.contains("messages")) {
     JIGE_TRY(const std::string prompt, get_string(object, "prompt", where));
+    JIGE_DO(check_no_images(object, image_refusal(), where));
     return named(encode_beginning(prompt));
   }
   JIGE_TRY(const ImageMessages read, read_image_messages(object, image_refusal(), where));
@@ -173,6 +178,7 @@ Result<EncodedPart> DocumentEncoder::encode_completion(const Json& object,
   }
   JIGE_TRY(const std::string prompt, get_string(object, "prompt", where));
   JIGE_TRY(const std::string completion, get_string(object, "completion", where));
+  JIGE_DO(check_no_images(object, image_refusal(), where));
   EncodedPart part;
   JIGE_TRY(part.ids, encode_beginning(prompt));
   part.learned.assign(part.ids.size(), 0);

@@ -178,6 +178,25 @@ TEST_F(DocumentEncoderTest, AsksForAChatTemplateWhereThereIsNone) {
   EXPECT_NE(part.error().message.find("chat_template.jinja"), std::string::npos);
 }
 
+// Nothing would read them.
+TEST_F(DocumentEncoderTest, RefusesImagesBesidePromptsAndPairs) {
+  const std::string prompt = R"({"images": ["a.png"], "prompt": "a", )";
+  for (const auto& [line, context] : {std::pair{prompt + R"("completion": "b"})", 0},
+                                      {prompt + R"("chosen": "b", "rejected": "c"})", 64}}) {
+    const auto part = encode(line, {.pair_context = context, .no_images = "none here"});
+    ASSERT_FALSE(part) << line;
+    EXPECT_EQ(part.error().code, Code::kUnsupported);
+    EXPECT_EQ(part.error().message,
+              "data.jsonl:7: has \"images\" beside its texts; none here; leave \"images\" out to "
+              "learn from the texts alone");
+  }
+  for (const std::string none : {R"("images": [])", R"("image": null)", R"("image": "")"}) {
+    EXPECT_TRUE(encode("{" + none + R"(, "prompt": "a", "completion": "b"})")) << none;
+  }
+  // What a text alone comes with is not asked for where images are not read.
+  EXPECT_TRUE(encode(R"({"image": "a.png", "text": "b"})"));
+}
+
 TEST_F(DocumentEncoderTest, SaysWhatPairsOfAnswersAreFor) {
   const auto part = encode(R"({"prompt": "a", "chosen": "b", "rejected": "c"})");
   ASSERT_FALSE(part);

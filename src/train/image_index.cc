@@ -44,6 +44,18 @@ bool stamp(const std::string& path, int64_t& byte_count, int64_t& changed_ns) {
 
 size_t file_bytes_max() { return static_cast<size_t>(images::DecodeLimits().file_bytes_max); }
 
+// A pipe would be waited for, and has its bytes once.
+Result<std::string> read_image_file(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::file_status status = std::filesystem::status(path, error);
+  if (std::filesystem::is_other(status)) {
+    return fail(Code::kInvalidArgument,
+                "{}: is a pipe or a device; name a file, which is read whenever it is learned from",
+                path);
+  }
+  return read_file(path, file_bytes_max());
+}
+
 Result<std::string> read_picture(const std::string& path, int64_t at, int64_t byte_count) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return file_error(path, "open", errno);
@@ -120,7 +132,7 @@ Result<std::string> read_image_source(const std::string& named, const std::strin
     const std::filesystem::path path = is_file ? named.substr(kFile.size()) : named;
     std::error_code error;
     source.file = std::filesystem::absolute(std::filesystem::path(folder) / path, error).string();
-    auto content = read_file(source.file, file_bytes_max());
+    auto content = read_image_file(source.file);
     if (!content || !stamp(source.file, source.byte_count, source.changed_ns)) {
       Error wrong = content ? Error{Code::kIo, source.file + ": cannot be looked at"}
                             : std::move(content.error());
@@ -136,7 +148,7 @@ Result<std::string> read_image_source(const std::string& named, const std::strin
 Result<std::string> read_image_again(const ImageFile& source, const std::string& token_path) {
   const std::string path = source.file.empty() ? pictures_path(token_path) : source.file;
   JIGE_TRY(std::string bytes, source.file.empty() ? read_picture(path, source.at, source.byte_count)
-                                                  : read_file(path, file_bytes_max()));
+                                                  : read_image_file(path));
   if (digest_of(bytes) == source.digest) return bytes;
   return fail(Code::kUnavailable,
               "{}: is another image than when the data was read; put the former one back, or "

@@ -209,4 +209,18 @@ Result<ImageMessages> read_image_messages(const Json& object, const std::string&
   return MessageReader(refusal, where).read(object);
 }
 
+Status check_no_images(const Json& object, const std::string& refusal, const std::string& where) {
+  for (const char* field : {"images", "image"}) {
+    const Json* found = find_field(object, field);
+    if (!found || found->empty() || *found == "") continue;
+    return fail(
+        Code::kUnsupported,
+        "{}: has \"{}\" beside its texts; {}; leave \"{}\" out to learn from the texts alone",
+        where, field,
+        refusal.empty() ? "images are read in \"messages\" alone, so write it as these" : refusal,
+        field);
+  }
+  return {};
+}
+
 }  // namespace jige::train

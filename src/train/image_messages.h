@@ -37,4 +37,8 @@ struct ImageMessages {
 Result<ImageMessages> read_image_messages(const Json& object, const std::string& refusal,
                                           const std::string& where);
 
+// That a record of other texts names no images beside them, which nothing would read; `refusal` as
+// above. Fails with kUnsupported.
+Status check_no_images(const Json& object, const std::string& refusal, const std::string& where);
+
 }  // namespace jige::train

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sys/stat.h>
+
 #include <filesystem>
 #include <map>
 
@@ -130,6 +132,16 @@ TEST(ImageTrainer, SeesItsImages) {
   EXPECT_NE(trained(image_options(folder, data, "other")).losses.front(), loss);
   // And a run that saw the former one is not continued.
   EXPECT_THAT(refusal_of(image_options(folder, data)), HasSubstr("data.content"));
+}
+
+TEST(ImageTrainer, SaysThatSmallerImagesMakeAnotherRun) {
+  const TestFolder folder;
+  TrainOptions options = image_options(folder, write_chats(folder, 3));
+  options.init_folder = image_model("smolvlm");
+  options.context = options.micro_batch_tokens = 256;
+  trained(options);
+  options.image_pixels_max = 256;
+  EXPECT_THAT(refusal_of(options), AllOf(HasSubstr("data.content"), HasSubstr("--image-pixels")));
 }
 
 TEST(ImageTrainer, MeasuresHeldOutDataWithImages) {
@@ -281,6 +293,7 @@ TEST(ImageTrainer, NamesALineWhoseImageIsBadOrLeavesItOut) {
   const std::string good = bytes_of(folder.file("chats.jsonl"));
   folder.write("broken.png", png_of(numbered_picture(1)).substr(0, 90));
   folder.write("text.png", "no image");
+  ASSERT_EQ(mkfifo(folder.file("pipe.png").c_str(), 0600), 0);
   const auto chat = [](const std::string& image) {
     return R"({"messages": [{"role": "user", "content": [{"type": "image", "image": ")" + image +
            R"("}]}, {"role": "assistant", "content": "a"}]})" + "\n";
@@ -289,6 +302,7 @@ TEST(ImageTrainer, NamesALineWhoseImageIsBadOrLeavesItOut) {
       {chat("gone.png"), {"gone.png", "--skip-bad"}},
       {chat("broken.png"), {"broken.png", "--skip-bad"}},
       {chat("text.png"), {"text.png", "is no image of a kind that is read"}},
+      {chat("pipe.png"), {"pipe.png: is a pipe or a device; name a file"}},
       {chat("https://example.org/a.png"), {"nothing is downloaded"}},
       {chat("data:image/png;base64,?"), {"base64"}},
       {R"({"messages": [{"role": "user", "content": [{"type": "image"}]}]})"
@@ -296,7 +310,13 @@ TEST(ImageTrainer, NamesALineWhoseImageIsBadOrLeavesItOut) {
        {"names none for it"}},
       {R"({"images": ["a.png", "b.png"], "messages": [{"role": "user", "content": "<image>"}]})"
        "\n",
-       {"names 2 images", "places for 1"}}};
+       {"names 2 images", "places for 1"}},
+      {R"({"images": ["a.png"], "prompt": "<image>", "completion": "b"})"
+       "\n",
+       {"has \"images\" beside its texts", "write it as these", "leave \"images\" out"}},
+      {R"({"image": "a.png", "text": "b"})"
+       "\n",
+       {"has \"image\" beside its texts", "write it as these"}}};
   int number = 0;
   for (const auto& [line, words] : cases) {
     SCOPED_TRACE(line);

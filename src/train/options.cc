@@ -456,9 +456,10 @@ Status check_same_identity(const Json& saved, const Json& wanted, const std::str
   if (difference.path == "optimizer.moments") return refuse_moments(saved, wanted, where);
   if (difference.path == "data.content") {
     return fail(Code::kInvalidArgument,
-                "{}: was made with other data or another tokenizer (data.content is {} there and "
-                "{} here); continue with the old files, or start anew in another folder",
-                where, difference.saved, difference.wanted);
+                "{}: was made with other data, another tokenizer or, of images, another {} "
+                "(data.content is {} there and {} here); continue with the old ones, or start anew "
+                "in another folder",
+                where, flag_of("image_pixels"), difference.saved, difference.wanted);
   }
   if (difference.path == "quantize_levels") {
     return fail(

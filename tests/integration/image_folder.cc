@@ -39,6 +39,8 @@ Json tokenizer_json(const ImageFolder& made) {
   Json vocabulary = {{"<unk>", 0}, {"<s>", 1}, {"</s>", 2}, {"\u0120", 3}};
   for (char c = '!'; c < 'y'; ++c) vocabulary[std::string(1, c)] = c - '!' + 4;
   vocabulary["|"] = 95;
+  // Others number added tokens by their order where the vocabulary has them not.
+  for (int i = 0; i < 3; ++i) vocabulary[made.tokens[static_cast<size_t>(i)]] = 92 + i;
   Json added = {special_token(0, "<unk>"),         special_token(1, "<s>"),
                 special_token(2, "</s>"),          special_token(92, made.tokens[0]),
                 special_token(93, made.tokens[1]), special_token(94, made.tokens[2])};
@@ -80,18 +82,31 @@ void write_folder(const std::string& folder, const ImageFolder& made) {
                                                            {"chat_template", template_of(made)}}));
 }
 
+ImageFolder with_tokens(const std::string& source) {
+  if (source.starts_with("qwen")) {
+    return {.source = source,
+            .image = "<|vision_start|><|image_pad|><|vision_end|>",
+            .tokens = {"<|image_pad|>", "<|vision_start|>", "<|vision_end|>"}};
+  }
+  return {.source = source, .image = "[IMG]", .tokens = {"[IMG]", "[IMG_BREAK]", "[IMG_END]"}};
+}
+
 }  // namespace
 
 void write_image_folder(const std::string& folder) {
-  write_folder(
-      folder,
-      {.source = "mistral3", .image = "[IMG]", .tokens = {"[IMG]", "[IMG_BREAK]", "[IMG_END]"}});
+  write_folder(folder, with_tokens("mistral3"));
 }
 
 void write_qwen_image_folder(const std::string& folder) {
-  write_folder(folder, {.source = "qwen2_5_vl",
-                        .image = "<|vision_start|><|image_pad|><|vision_end|>",
-                        .tokens = {"<|image_pad|>", "<|vision_start|>", "<|vision_end|>"}});
+  write_folder(folder, with_tokens("qwen2_5_vl"));
+}
+
+std::string recorded_image_folder(const std::string& name, const std::string& folder) {
+  const std::string source = std::string(JIGE_SOURCE_DIR) + "/tests/fixtures/image_towers/" + name;
+  if (std::filesystem::exists(source + "/tokenizer.json")) return source;
+  std::filesystem::create_directories(folder);
+  write_folder(folder, with_tokens(name));
+  return folder;
 }
 
 std::string picture_file(const std::string& name) {

@@ -15,6 +15,10 @@ void write_image_folder(const std::string& folder);
 // The same of a Qwen2.5-VL, where an image has a token before its rows and one behind them.
 void write_qwen_image_folder(const std::string& folder);
 
+// A model of tests/fixtures/image_towers that can be asked: its own folder, or where that has no
+// tokenizer, `folder`, written as above.
+std::string recorded_image_folder(const std::string& name, const std::string& folder);
+
 // A picture of tests/fixtures/images.
 std::string picture_file(const std::string& name);
 

@@ -199,6 +199,10 @@ std::string test_python() {
   return wanted ? wanted : "python3";
 }
 
+bool python_has(const std::string& packages) {
+  return std::system((test_python() + " -c 'import " + packages + "' 2>/dev/null").c_str()) == 0;
+}
+
 int free_port() {
   const int fd = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address = {};

@@ -112,6 +112,8 @@ inline constexpr bool kSanitized = false;
 
 // A Python that may have packages of others: JIGE_TEST_PYTHON, else python3.
 std::string test_python();
+// Whether that has these packages, as import names them.
+bool python_has(const std::string& packages);
 
 // A port of this machine that was free a moment ago.
 int free_port();

@@ -287,9 +287,6 @@ class PythonClient : public ::testing::Test {
                                 " http://127.0.0.1:" + std::to_string(server.port()) + more;
     EXPECT_EQ(std::system(command.c_str()), 0);
   }
-  static bool has(const std::string& package) {
-    return std::system((test_python() + " -c 'import " + package + "' 2>/dev/null").c_str()) == 0;
-  }
   // A model whose answers begin inside their reasoning where that is asked for.
   static std::string reasoning_model(const TestFolder& folder) {
     const std::string model = TinyRun::get().copy_model(folder);
@@ -301,7 +298,7 @@ class PythonClient : public ::testing::Test {
 };
 
 TEST_F(PythonClient, OfOpenAiWorksUnchanged) {
-  if (!has("openai")) GTEST_SKIP() << test_python() << " has no package openai";
+  if (!python_has("openai")) GTEST_SKIP() << test_python() << " has no package openai";
   const TestFolder folder;
   run("check_openai_client.py",
       Serving({reasoning_model(folder), "--served-model-name", "tiny", "--tool-calls", "llama"}),
@@ -309,7 +306,7 @@ TEST_F(PythonClient, OfOpenAiWorksUnchanged) {
 }
 
 TEST_F(PythonClient, OfAnthropicWorksUnchanged) {
-  if (!has("anthropic")) GTEST_SKIP() << test_python() << " has no package anthropic";
+  if (!python_has("anthropic")) GTEST_SKIP() << test_python() << " has no package anthropic";
   const TestFolder folder;
   const std::string keys = folder / "keys";
   write_text(keys, "a-key-of-tests\n");
@@ -320,7 +317,8 @@ TEST_F(PythonClient, OfAnthropicWorksUnchanged) {
 }
 
 TEST_F(PythonClient, OfEitherSendsImages) {
-  if (!has("openai, anthropic")) GTEST_SKIP() << test_python() << " lacks openai or anthropic";
+  if (!python_has("openai, anthropic"))
+    GTEST_SKIP() << test_python() << " lacks openai or anthropic";
   const TestFolder folder;
   write_image_folder(folder.path());
   const std::string more = " --image " + shell_quoted(picture_file("kept_table.gif"));
@@ -329,13 +327,14 @@ TEST_F(PythonClient, OfEitherSendsImages) {
 }
 
 TEST_F(PythonClient, OfEitherTakesStreamsThatAreLongInComing) {
-  if (!has("openai, anthropic")) GTEST_SKIP() << test_python() << " lacks openai or anthropic";
+  if (!python_has("openai, anthropic"))
+    GTEST_SKIP() << test_python() << " lacks openai or anthropic";
   run("check_late_streams.py", Serving({TinyRun::get().model(), "--served-model-name", "tiny"}),
       " " + shell_quoted(jige_binary()));
 }
 
 TEST_F(PythonClient, TheEvaluationHarnessMeasuresWhatJigeScoreDoes) {
-  if (!has("lm_eval, tenacity, transformers"))
+  if (!python_has("lm_eval, tenacity, transformers"))
     GTEST_SKIP() << test_python() << " lacks lm_eval[api] or transformers";
   const std::string model = TinyRun::get().model();
   run("check_lm_eval.py", Serving({model}),

@@ -66,8 +66,8 @@ class CorpusFeeder {
       auto text = text::chat_content_text(*content, place);
       if (!text && text.error().code == Code::kUnsupported) {
         text.error().message +=
-            "; a tokenizer is trained on texts: take that of a model that reads images, with "
-            "--from, or leave such lines out with --skip-bad";
+            "; a tokenizer is trained on texts: leave images out, or start from a model that reads "
+            "them, whose tokenizer `jige train --from` takes";
       }
       if (!text) return tl::unexpected(std::move(text.error()));
       JIGE_DO(feed_text(*text));

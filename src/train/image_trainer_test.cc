@@ -144,6 +144,18 @@ TEST(ImageTrainer, SaysThatSmallerImagesMakeAnotherRun) {
   EXPECT_THAT(refusal_of(options), AllOf(HasSubstr("data.content"), HasSubstr("--image-pixels")));
 }
 
+// A file's own pixels are read whatever the model gets of them.
+TEST(ImageTrainer, AsksForSmallerImagesWhereMemoryIsScarce) {
+  const TestFolder folder;
+  TrainOptions options = image_options(folder, write_chats(folder, 3));
+  {
+    const auto trainer = Trainer::create(options);
+    ASSERT_TRUE(trainer) << trainer.error().message;
+    options.memory_limit_bytes = (*trainer)->plan().memory_predicted_bytes - 1;
+  }
+  EXPECT_THAT(refusal_of(options), HasSubstr("smaller images, as files or by --image-pixels"));
+}
+
 TEST(ImageTrainer, MeasuresHeldOutDataWithImages) {
   const TestFolder folder;
   TrainOptions options = image_options(folder, write_chats(folder, 6));

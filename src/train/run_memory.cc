@@ -45,7 +45,9 @@ std::string less_memory_text(const TrainOptions& options) {
   if (may_split) text += fmt::format(", or {}", flag_of("split_context"));
   if (wide) text += fmt::format(", or {} q8", flag_of("optimizer.moments"));
   if (options.grpo) text += fmt::format(", or a smaller {}", flag_of("draw_at_once"));
-  if (options.images) text += fmt::format(", or smaller images by {}", flag_of("image_pixels"));
+  if (options.images) {
+    text += fmt::format(", or smaller images, as files or by {}", flag_of("image_pixels"));
+  }
   if (!options.lora) return text + fmt::format(", or {}", flag_of("lora"));
   const bool is_least = options.base_format == ops::WeightFormat::kQ4 ||
                         options.base_format == ops::WeightFormat::kMxfp4;

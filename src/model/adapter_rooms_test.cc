@@ -129,5 +129,27 @@ TEST(AdapterRooms, NumbersAreNeverGivenTwiceAndRoomsAreFreeAgain) {
   EXPECT_EQ(value_of(load(2))->number, 1);
 }
 
+// DoRA needs numbers of the base, which are read when its room is taken.
+TEST(AdapterRooms, ALoadThatFailsInTheMidstLeavesItsRoomFree) {
+  CpuDevice device({.thread_count = 1});
+  const TempFolder folder;
+  const std::string base = folder / "base", elsewhere = folder / "elsewhere";
+  std::filesystem::copy(fixture("llama3"), base);
+  const AdapterSource dora = write_three_adapters(folder / "adapters", base).back();
+  InferenceOptions options = room_options(DType::kF32, ops::WeightFormat::kCompute);
+  options.adapter_rooms = 1;
+  options.adapter_rank_max = 3;
+  const auto model = value_of(InferenceModel::load(base, device, options));
+  const auto stream = value_of(device.make_stream());
+  AdapterRooms& rooms = model->adapter_rooms();
+  std::filesystem::rename(base, elsewhere);
+  const auto lost = rooms.load(dora, model->architecture(), *stream);
+  ASSERT_FALSE(lost);
+  EXPECT_NE(lost.error().code, Code::kExhausted) << lost.error().message;
+  EXPECT_EQ(rooms.free_count(), 1);
+  std::filesystem::rename(elsewhere, base);
+  EXPECT_EQ(value_of(rooms.load(dora, model->architecture(), *stream))->number, 0);
+}
+
 }  // namespace
 }  // namespace jige::model

@@ -142,6 +142,28 @@ TEST(QuantisedParams, AreRefusedByNameWhereAPartIsMissing) {
               "k_proj.qweight\" is missing");
 }
 
+TEST(QuantisedParams, WholeNumbersThatAreStillToBeRoundedAreRefused) {
+  const auto config = value_of(formats::load_model_config(form_folder("float8_channel")));
+  const std::string module = "model.layers.0.self_attn.k_proj";
+  std::vector<float> numbers(4);
+  const TensorView view = TensorView::of(numbers.data(), DType::kF32, Shape{2, 2});
+  for (const std::string scale : {"", ".weight_scale", ".weight_scale_inv"}) {
+    const TempFolder temp;
+    std::vector sources = {formats::TensorSource::of(module + ".weight", view)};
+    if (!scale.empty()) sources.push_back(formats::TensorSource::of(module + scale, view));
+    succeed(make_folders(temp / "plain"));
+    ASSERT_TRUE(formats::write_tensor_folder(temp / "plain", sources, {}));
+    const auto files = value_of(formats::TensorFolder::open(temp / "plain"));
+    const auto matrix = open_quantised(config, files, module);
+    ASSERT_EQ(matrix.has_value(), scale.empty());
+    if (matrix) {
+      EXPECT_FALSE(*matrix) << "no matrix in few bits";
+    } else {
+      expect_says(matrix.error().message, module + scale + "\" beside it");
+    }
+  }
+}
+
 TEST(QuantisedParams, AreRefusedByNameWhereTypesOrShapesAreWrong) {
   expect_says(quantised_refusal("fp8_blocks", {{.from = "F8_E4M3", .to = "F8_E5M2"}}),
               "is stored as F8_E5M2");

@@ -89,6 +89,7 @@ TEST(DividedModel, HasTheBitsOfTheWholeOnDevicesOfThisProcessAndOthers) {
     HolderThread third(fixture(name), kHolderRoom);
     CpuDevice device({.thread_count = 1});
     for (const auto& others : {std::vector<comm::Address>(), std::vector{third.address()}}) {
+      second->rows().lend({});  // by somebody who went before they were taken
       auto group = value_of(LayerGroup::connect(
           fixture(name), {.local = {second}, .holders = others, .connect_s = 20}));
       const auto divided =
@@ -206,6 +207,30 @@ TEST(DividedModel, IsRefusedWhereItDoesNotFitOrIsAnotherModel) {
       LayerGroup::connect(fixture("llama3"), {.holders = {{"127.0.0.1", 1}}, .connect_s = 0.1});
   ASSERT_FALSE(nobody);
   EXPECT_EQ(nobody.error().code, Code::kUnavailable);
+}
+
+TEST(DividedModel, IsBackWithThoseAloneWhoHadLayers) {
+  HolderThread small(fixture("llama3"), 1000);
+  auto large = std::make_unique<HolderThread>(fixture("llama3"), kHolderRoom);
+  const comm::Address address = large->address();
+  CpuDevice device({.thread_count = 1});
+  const auto divided =
+      value_of(divide("llama3", device, {small.address(), address}, kDividedOptions,
+                      {.memory_bytes = kHolderRoom, .layers_here = 1, .restore_s = 20}));
+  ASSERT_EQ(divided.shares.size(), 2u);
+  const std::vector<float> expected = logits_of(*divided.model);
+  large.reset();
+  large = std::make_unique<HolderThread>(fixture("llama3"), kHolderRoom, nullptr, address);
+  const std::vector<int32_t> tokens = {5}, blocks = {0};
+  const ops::SequenceSpan one{.row_count = 1, .blocks = blocks.data()};
+  EXPECT_FALSE(divided.model->forward(
+      {.tokens = tokens, .sequences = std::span(&one, 1), .logit_rows = {}}));
+  while (divided.beyond->lost()) {
+    const auto back = divided.beyond->restore();
+    ASSERT_TRUE(back) << back.error().message;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_EQ(logits_of(*divided.model), expected);
 }
 
 TEST(DividedModel, TakesFewerContextsWhereTheWantedDoNotFit) {

@@ -11,6 +11,7 @@
 #include "base/json.h"
 #include "base/test_path.h"
 #include "formats/embedding_config.h"
+#include "serve/adapter_folders.h"
 #include "serve/serve_test_support.h"
 
 namespace jige::serve {
@@ -144,6 +145,28 @@ TEST(Embedder, VectorsHaveTheSameBitsInEveryBatch) {
       Recorded narrow(name, 7, compute);
       Embedder pieces(*narrow.model, narrow.form());
       EXPECT_EQ(value_of(pieces.embed(inputs)), vectors) << name;
+    }
+  }
+}
+
+TEST(Embedder, AnAdapterIsThatOfEveryTextOfAStep) {
+  const testing::AdapterFolders folders("llama3");
+  CpuDevice device({.thread_count = 1});
+  const auto model = value_of(model::InferenceModel::load(
+      testing::fixture("llama3"), device,
+      {.context_max = 32, .batch_tokens_max = 24, .embeds = true, .adapters = folders.sources}));
+  std::vector<EmbedInput> inputs;
+  for (const std::vector<int32_t>& tokens : {std::vector<int32_t>{5, 6, 7}, {9}, {8, 3, 5, 6}}) {
+    inputs.push_back({.tokens = tokens});
+  }
+  Embedder base(*model, {.pooling = PoolingKind::kMean});
+  const auto plain = value_of(base.embed(inputs));
+  for (int32_t adapter = 0; adapter < std::ssize(folders.sources); ++adapter) {
+    Embedder adapted(*model, {.pooling = PoolingKind::kMean}, adapter);
+    const auto vectors = value_of(adapted.embed(inputs));
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      EXPECT_NE(vectors[i], plain[i]);
+      EXPECT_EQ(value_of(adapted.embed(std::span(inputs).subspan(i, 1)))[0], vectors[i]);
     }
   }
 }

@@ -2,6 +2,8 @@
 // back all requests end with an error that names who.
 #include "serve/lasting_layers.h"
 
+#include <cstring>
+
 #include "serve/divided_model.h"
 #include "serve/engine_test_support.h"
 #include "serve/layer_test_support.h"
@@ -127,6 +129,102 @@ TEST(LastingLayers, AnswersGoOnWithTheirBitsWhenAHolderIsBack) {
     EXPECT_EQ(later->outcome, sinks[0]->outcome);
     EXPECT_TRUE(engine->drain(20));
     expect_clean(*engine);
+  }
+}
+
+// Layers in this process that are lost with one piece of all that are started, and back when they
+// are asked for.
+class LostOnce final : public model::LayersBeyond {
+ public:
+  LostOnce(const std::string& name, CpuDevice& device, int64_t lost_with)
+      : name_(name), device_(device), lost_with_(lost_with) {
+    load();
+  }
+  int64_t pieces() const { return pieces_; }
+
+  int64_t piece_rows(int64_t rows) const override { return rows; }
+  Status start(std::span<const ops::SequenceSpan> sequences, const TensorView& rows) override {
+    if (++pieces_ == lost_with_) lost_ = true;
+    JIGE_DO(finish(0));
+    JIGE_TRY(const TensorView done, layers_->run_layers(sequences, rows));
+    std::memmove(rows.data, done.data, static_cast<size_t>(rows.count()) * sizeof(float));
+    return {};
+  }
+  Status finish(int64_t) override {
+    return lost_ ? fail(Code::kUnavailable, "layers are lost") : Status();
+  }
+  Status copy_block(int32_t src, int32_t dst) override { return layers_->copy_block(src, dst); }
+  Status copy_state(int32_t src, int32_t dst) override { return layers_->copy_state(src, dst); }
+  bool lost() const override { return lost_; }
+  Result<bool> restore() override {
+    load();
+    lost_ = false;
+    return true;
+  }
+
+ private:
+  void load() {
+    model::InferenceOptions options = kHolderModel;
+    const auto config = value_of(formats::load_model_config(fixture(name_)));
+    options.layers = {.begin = 1, .end = config.layer_count, .ends = false};
+    layers_ = value_of(model::InferenceModel::load(fixture(name_), device_, options));
+  }
+
+  std::string name_;
+  CpuDevice& device_;
+  int64_t lost_with_;
+  int64_t pieces_ = 0;
+  bool lost_ = false;
+  std::unique_ptr<model::InferenceModel> layers_;
+};
+
+// A batch of several forwards, the first of which has given tokens when layers are lost with the
+// next: who was told one fails, all others go on.
+TEST(LastingLayers, WithWhateverPieceTheyAreLostNoTokenIsDrawnTwice) {
+  for (const auto& [name, batches] : {std::pair{"llama3", 1}, {"llama3", 2}, {"qwen3_next", 1}}) {
+    Loaded whole(name, kHolderModel);
+    std::vector<EngineRequest> requests;
+    std::vector<testing::Outcome> expected;
+    for (int32_t i = 0; i < 5; ++i) {
+      requests.push_back(endless(i));
+      requests.back().tokens_max = 3;
+      requests.back().choice_count = i == 2 ? 2 : 1;
+      expected.push_back(alone(whole, requests.back()));
+    }
+    model::InferenceOptions options = kHolderModel;
+    options.logit_rows_max = 2;  // of a forward
+    options.layers = {.begin = 0, .end = 1};
+    options.forwards_max = batches;
+    int64_t failed = 0, lost_with = 0, pieces = 0;
+    while (lost_with++ <= pieces) {
+      Loaded divided(name, options);
+      auto made = std::make_unique<LostOnce>(name, divided.device, lost_with);
+      const LostOnce* const beyond = made.get();
+      divided.model->set_beyond(std::move(made));
+      testing::Gate gate;
+      const auto engine = value_of(Engine::create(*divided.model, whole.tokenizer,
+                                                  {.batches_in_flight = batches,
+                                                   .in_flight_requests_min = 1,
+                                                   .faults = {.before_forward = gate.hook()}}));
+      std::vector<std::shared_ptr<KeepingSink>> sinks;
+      for (const EngineRequest& request : requests) {
+        sinks.push_back(sink_for(request));
+        value_of(engine->submit(request, sinks.back()));
+      }
+      gate.open();
+      for (size_t i = 0; i < sinks.size(); ++i) {
+        EXPECT_TRUE(sinks[i]->wait());
+        failed += sinks[i]->error.has_value();
+        if (sinks[i]->error) continue;
+        EXPECT_EQ(sinks[i]->outcome, expected[i]) << name << " " << i << " " << lost_with;
+      }
+      EXPECT_TRUE(engine->drain(20));
+      expect_clean(*engine);
+      pieces = beyond->pieces();
+    }
+    EXPECT_GT(lost_with, 8) << name;
+    EXPECT_GT(failed, 0) << name;
+    EXPECT_LT(failed, lost_with * std::ssize(requests) / 2) << name;
   }
 }
 

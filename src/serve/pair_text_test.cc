@@ -46,13 +46,14 @@ struct RecordedPairs {
     documents = expected["documents"];
   }
   Result<PairText> pairs(PairTextOptions options = {}) const {
-    options.query = expected["query"];
+    if (options.query.empty()) options.query = expected["query"];
     options.instruction = instruction;
     if (options.tokens_max == 0) options.tokens_max = model->context_max();
     return PairText::create(tokenizer, config, options);
   }
-  std::vector<EmbedInput> inputs(const std::vector<std::string>& list) const {
-    const PairText texts = value_of(pairs());
+  std::vector<EmbedInput> inputs(const std::vector<std::string>& list,
+                                 const std::string& query = "") const {
+    const PairText texts = value_of(pairs({.query = query}));
     std::vector<EmbedInput> made;
     for (const std::string& document : list) made.push_back(value_of(texts.encode(document)));
     return made;
@@ -115,7 +116,10 @@ TEST(PairText, ScoresHaveTheSameBitsInEveryBatch) {
   for (const DType compute : {DType::kF32, DType::kBF16}) {
     for (const std::string name : kPairModels) {
       RecordedPairs together(name, compute);
-      const std::vector<EmbedInput> inputs = together.inputs(mixed_documents(together));
+      std::vector<EmbedInput> inputs = together.inputs(mixed_documents(together));
+      // Of another query, whose documents begin elsewhere.
+      const std::vector<EmbedInput> others = together.inputs(together.documents, "w");
+      inputs.insert(inputs.begin() + 3, others.begin(), others.end());
       const std::vector<float> expected = together.logits(inputs);
       RecordedPairs apart(name, compute, 48);
       EXPECT_EQ(apart.logits(inputs), expected) << name;
@@ -217,7 +221,7 @@ TEST(PairText, CutsTheDocumentAloneAndOnlyWhereAsked) {
     EXPECT_TRUE(std::equal(end, cut.tokens.end(), whole.tokens.end() - behind)) << name;
     EXPECT_FALSE(value_of(cutting.encode("")).truncated);
 
-    const auto full = made.pairs({.tokens_max = std::ssize(none.tokens) - 1, .truncate = true});
+    const auto full = made.pairs({.tokens_max = std::ssize(none.tokens), .truncate = true});
     ASSERT_FALSE(full.has_value()) << name;
     EXPECT_THAT(full.error().message, HasSubstr("shorten the query"));
   }

@@ -214,7 +214,7 @@ TEST(CheckpointExport, WritesAdaptersAndMergesThem) {
   base.out_folder = folder.file("base");
   train_to_end(base);
   TrainOptions tune = tuning_options(base, base.out_folder + "/model", folder.file("tuned"));
-  tune.lora = formats::LoraConfig{.rank = 2, .alpha = 4};
+  tune.lora = formats::LoraConfig{.rank = 2, .alpha = 4, .use_rslora = true};
   train_to_end(tune);
   const CheckpointExport merged = exported({.run_folder = tune.out_folder});
   EXPECT_EQ(files_of(merged.folder), files_of(tune.out_folder + "/model"));

@@ -159,6 +159,33 @@ TEST(PreferenceTrainer, GoesOnWithTheSameBitsAndComputesNoReferenceAgain) {
   }
 }
 
+// Runs with one cache take a reference from it where theirs has the same numbers.
+TEST(PreferenceTrainer, KeepsAReferenceForEachFormatOfTheBaseAndTypeOfNumbers) {
+  const TestFolder folder;
+  first_model(folder);
+  const struct {
+    ops::WeightFormat format;
+    DType compute;
+    bool is_there;
+  } runs[] = {{ops::WeightFormat::kCompute, DType::kF32, false},
+              {ops::WeightFormat::kQ8, DType::kF32, false},
+              {ops::WeightFormat::kQ8, DType::kBF16, false},
+              {ops::WeightFormat::kQ8, DType::kF32, true}};
+  for (size_t i = 0; i < std::size(runs); ++i) {
+    TrainOptions options = preference_options(folder, "run" + std::to_string(i));
+    options.data.cache_folder = folder.file("cache");
+    options.lora = {.rank = 1, .alpha = 1};
+    options.base_format = runs[i].format;
+    options.compute = runs[i].compute;
+    options.steps = 1;
+    bool computed = false;
+    const auto run =
+        train(options, {.on_reference = [&](int64_t, int64_t) { return computed = true; }});
+    ASSERT_TRUE(run) << run.error().message;
+    EXPECT_EQ(computed, !runs[i].is_there) << "run " << i;
+  }
+}
+
 TEST(PreferenceTrainer, DoesNotMakeALostReferenceAnewFromOtherWeights) {
   const TestFolder folder;
   first_model(folder);

@@ -42,14 +42,14 @@ TEST_F(RewardsTest, AreThoseOfTheRule) {
 }
 
 TEST_F(RewardsTest, AreThoseThatAProgramSaysOfTheWholeRecord) {
-  // Says how many bytes the line has that it gets, so that the line can be told.
-  Rewards rewards({.command = "while read -r x; do echo \"{\\\"reward\\\": ${#x}}\"; done"});
+  // `read -r` keeps backslashes.
   const std::string line = R"({"prompt":"p","answer":"7","level":3,"step":9,"completion":"\"q\""})";
+  Rewards rewards({.command = "while read -r x; do [ \"$x\" = '" + line +
+                              "' ] && echo '{\"reward\": 3}' || echo 0; done"});
   for (int i = 0; i < 2; ++i) {
     const auto scores = rewards.score(std::vector<AnswerToScore>{{&prompt_, "\"q\""}}, 9);
     ASSERT_TRUE(scores) << scores.error().message;
-    // `read -r` keeps backslashes.
-    EXPECT_EQ(*scores, std::vector<double>{static_cast<double>(line.size())});
+    EXPECT_EQ(*scores, std::vector<double>{3});
   }
   Rewards plain({.command = "exit 1"});  // is not asked for nothing
   EXPECT_FALSE(plain.score({}, 1)->size());

@@ -47,17 +47,20 @@ RunState some_state() {
           .update_count = 6,
           .input_tokens = 1000,
           .learned_tokens = 900,
-          .bad_steps = 1,
-          .bad_steps_in_row = 0,
+          .bad_steps = 3,
+          .bad_steps_in_row = 1,
           .log_bytes = 4321,
           .seconds = 0.1};
 }
 
 TEST(RunState, ReadsBackFromItsText) {
-  const Json json = *parse_json(dump_json(some_state().to_json()), "state");
+  RunState saved = some_state();
+  saved.evaluation_due = true;
+  saved.best = BestMeasurement{.cost = 1.5, .step = 4, .since = 2};
+  const Json json = *parse_json(dump_json(saved.to_json()), "state");
   const auto state = RunState::from_json(json, "state");
   ASSERT_TRUE(state);
-  EXPECT_EQ(state->to_json(), some_state().to_json());
+  EXPECT_EQ(state->to_json(), saved.to_json());
 }
 
 TEST(RunState, NamesTheFieldThatIsWrong) {

@@ -277,12 +277,24 @@ TEST(ShardedOptimizer, EndsOnAllRanksWhereACheckpointCannotBeWrittenAndGoesOnFro
 TEST(ShardedOptimizer, KeepsValuesWholeBehindAStepThatIsNotFinite) {
   const TestFolder folder;
   TrainOptions options = rank_options(folder, "alone");
+  options.config = tiny_biased_config();
+  options.expert_bias_rate = 0.01;
   options.schedule.peak = 1e30;
   options.schedule.kind = ScheduleKind::kConstant;
   options.optimizer.clip_norm = 0;
   options.optimizer.bad_steps_in_row_max = 3;
   options.steps = 20;
+  options.checkpoint_every_steps = 1;
+  const auto last_state = [&] {
+    const auto last = formats::CheckpointReader::open_latest(options.out_folder + "/checkpoints");
+    EXPECT_TRUE(last) << last.error().message;
+    return RunState::from_json(last->state().at("run"), last->folder());
+  };
   const RankOutcome alone = train_one(options);
+  const auto state = last_state();
+  const std::string expected = saved_bytes(options);
+  ASSERT_TRUE(state);
+  EXPECT_EQ(state->bad_steps_in_row, 2);
   options.out_folder = folder.file("ranks");
   const auto ranks = train_ranks(options, {.size = 3, .shard = true});
   for (const RankOutcome& rank : ranks) {
@@ -290,6 +302,8 @@ TEST(ShardedOptimizer, KeepsValuesWholeBehindAStepThatIsNotFinite) {
     ASSERT_EQ(rank.steps.size(), alone.steps.size());
     EXPECT_TRUE(rank.steps.back().skipped);
   }
+  EXPECT_EQ(last_state()->update_count, state->update_count);
+  EXPECT_TRUE(saved_bytes(options) == expected);
 }
 
 TEST(ShardedOptimizer, TakesTheMemoryThatWasPlanned) {

@@ -9,6 +9,7 @@
 
 #include "base/file.h"
 #include "formats/checkpoint.h"
+#include "formats/model_config.h"
 #include "train/best_measurement.h"
 #include "train/rank_test_support.h"
 #include "train/reward_test_support.h"
@@ -224,6 +225,13 @@ TEST(KeptBest, MayBeChosenBehindTheEndWhereItsCheckpointIsThere) {
     EXPECT_EQ(log_records(options, "end").size(), 1u);
   }
   EXPECT_NE(best, last);
+  // In the type asked for, not that of the run that wrote the checkpoint.
+  options.keep_best = true;
+  options.export_dtype = options.export_dtype == DType::kF32 ? DType::kBF16 : DType::kF32;
+  ASSERT_TRUE(train(options));
+  const auto config = formats::load_model_config(options.out_folder + "/model");
+  ASSERT_TRUE(config) << config.error().message;
+  EXPECT_EQ(config->stored_dtype, options.export_dtype);
 }
 
 TEST(KeptBest, ThatIsDamagedIsNamed) {

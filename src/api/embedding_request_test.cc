@@ -48,6 +48,16 @@ TEST(EmbeddingRequest, InputsComeInFourForms) {
   EXPECT_EQ(prompts(R"(["ab",[6,7]])"), (Lists{ids_of("ab"), {6, 7}}));
 }
 
+TEST(EmbeddingRequest, HoldsItsAdapter) {
+  const auto read = value_of(prepare_embeddings(json_of(R"({"model":"poet","input":["a","b"]})"),
+                                                testing::with_leased_adapter(embedding_model()),
+                                                {.embedding_inputs_max = 4}, 9));
+  for (const serve::EngineRequest& request : read.engine) {
+    EXPECT_EQ(request.adapter, 7);
+    EXPECT_TRUE(request.lease);
+  }
+}
+
 TEST(EmbeddingRequest, FieldsSayWhatVectorsAreLike) {
   const auto plain = value_of(embeddings(R"("input":"a","user":"u","encoding_format":"float")"));
   EXPECT_FALSE(plain.base64);

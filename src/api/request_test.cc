@@ -43,6 +43,18 @@ TEST(CompletionRequest, HasTheDefaultsOfTheApi) {
   EXPECT_FALSE(read->logprobs);
 }
 
+TEST(CompletionRequest, HoldsItsAdapterAsAChatDoes) {
+  const ServedModel model = testing::with_leased_adapter(test_model());
+  const auto text = prepare_completion(json_of(R"({"model":"poet","prompt":"a"})"), model, {}, 1);
+  const auto chat =
+      prepare_chat(json_of(R"({"model":"poet",)" + std::string(kHi) + "}"), model, {}, 1);
+  for (const auto* read : {&text, &chat}) {
+    ASSERT_TRUE(*read) << read->error().message;
+    EXPECT_EQ((*read)->engine[0].adapter, 7);
+    EXPECT_TRUE((*read)->engine[0].lease);
+  }
+}
+
 TEST(CompletionRequest, ReadsEveryField) {
   const auto read = completion(R"(
       "model":"tiny","prompt":"abc","max_tokens":7,"temperature":0.5,"top_p":0.9,"top_k":5,

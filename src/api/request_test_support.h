@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "api/api_test_support.h"
+#include "serve/adapter_folders.h"
 
 namespace jige::api::testing {
 
@@ -24,6 +25,18 @@ inline ApiResult<PreparedRequest> completion(const std::string& members) {
 
 inline ApiResult<PreparedRequest> chat(const std::string& members) {
   return prepare_chat(json_of("{" + members + "}"), test_model(), {}, kSeed);
+}
+
+// A model with the adapter "poet", number 7, which may go. Its lease stands for that of a room.
+inline ServedModel with_leased_adapter(ServedModel model) {
+  const serve::testing::AdapterFolders folders("llama3");
+  const auto architecture = value_of(model::Architecture::create(value_of(
+      formats::load_model_config(std::string(JIGE_SOURCE_DIR) + "/tests/fixtures/model/llama3"))));
+  auto adapter = value_of(model::Adapter::open(folders.sources.front(), *architecture));
+  const auto lease = std::make_shared<const model::NumberedAdapter>(7, std::move(adapter));
+  model.adapters = std::make_shared<ServedAdapters>();
+  model.adapters->add({.name = "poet", .number = lease->number, .lease = lease});
+  return model;
 }
 
 struct Refusal {

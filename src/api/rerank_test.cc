@@ -82,6 +82,14 @@ std::vector<float> scores_of(const std::vector<std::string>& documents, bool raw
   return scores;
 }
 
+TEST(Rerank, HoldsItsAdapter) {
+  const VectorWork work = value_of(
+      rerank_work(json_of("{" + asked(R"(["a"])", R"(,"model":"poet")") + "}"),
+                  testing::with_leased_adapter(judging_model()), {.embedding_inputs_max = 4}, 9));
+  EXPECT_EQ(work.engine[0].adapter, 7);
+  EXPECT_TRUE(work.engine[0].lease);
+}
+
 TEST(Rerank, MakesARequestOfEachDocument) {
   const ServedModel model = judging_model();
   const auto texts = value_of(serve::PairText::create(model.tokenizer, model.pairs->config,

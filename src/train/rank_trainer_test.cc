@@ -224,6 +224,21 @@ TEST(RankTrainer, AddsAlongTheRingsWithTheSameBitsEveryTime) {
   }
 }
 
+TEST(RankTrainer, WhoHasNoMicroBatchAddsNothingToTheRings) {
+  const TestFolder folder;
+  TrainOptions options = rank_options(folder, "alone");
+  options.compute = DType::kBF16;
+  options.micro_batch_tokens = options.step_tokens;  // one in each step
+  options.data.eval_fraction = 0;
+  options.steps = 2;
+  const RankOutcome alone = train_one(options);
+  ASSERT_EQ(alone.error, "");
+  const std::string expected = saved_bytes(options);
+  options.out_folder = folder.file("ranks");
+  expect_alike(train_ranks(options, {.size = 3, .sum = GradientSum::kRings}), alone, "rings");
+  EXPECT_TRUE(saved_bytes(options) == expected);
+}
+
 TEST(RankTrainer, SkipsAStepThatIsNotFiniteOnAllRanks) {
   const TestFolder folder;
   TrainOptions options = rank_options(folder, "bad");

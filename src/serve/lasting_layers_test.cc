@@ -35,7 +35,9 @@ class Lasting {
       addresses.push_back(holders_.back()->address());
     }
     group.holders = addresses;
-    auto divided = value_of(load_divided(fixture(name), loaded.device, kHolderModel,
+    model::InferenceOptions options = kHolderModel;
+    options.logit_rows_max = options.batch_tokens_max;  // batches are one forward: lost as a whole
+    auto divided = value_of(load_divided(fixture(name), loaded.device, options,
                                          value_of(LayerGroup::connect(fixture(name), group)),
                                          {.memory_bytes = kHolderRoom,
                                           .layers_here = 2 - holder_count,

@@ -82,8 +82,7 @@ TEST(FolderSummary, SaysHowImagesAreRead) {
                     Not(HasSubstr("cannot run")), Not(HasSubstr("reads no images"))));
   EXPECT_THAT(inspected("mistral"), Not(HasSubstr("images")));
   // What is wrong with them does not keep the model from running on text.
-  const std::string folder = test_root() + "jige_summary_images";
-  std::filesystem::remove_all(folder);
+  const std::string folder = test_path("summary_images");
   std::filesystem::copy(std::string(JIGE_SOURCE_DIR) + "/tests/fixtures/image_towers/mistral3_silu",
                         folder);
   const std::string path = folder + "/processor_config.json";
@@ -95,7 +94,6 @@ TEST(FolderSummary, SaysHowImagesAreRead) {
   ASSERT_TRUE(summary) << summary.error().message;
   EXPECT_THAT(summary_text(*summary), AllOf(HasSubstr("reads no images"), HasSubstr("resample"),
                                             Not(HasSubstr("cannot run"))));
-  std::filesystem::remove_all(folder);
 }
 
 }  // namespace

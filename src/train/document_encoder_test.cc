@@ -190,6 +190,14 @@ TEST_F(DocumentEncoderTest, RefusesImagesBesidePromptsAndPairs) {
               "data.jsonl:7: has \"images\" beside its texts; none here; leave \"images\" out to "
               "learn from the texts alone");
   }
+  const auto tokenizer = load_test_tokenizer(folder_.file("tokenizer"));
+  const auto encoder = DocumentEncoder::create(tokenizer, {.no_images = "none here"});
+  ASSERT_TRUE(encoder);
+  const auto asked = encoder->encode_prompt(Json{{"image", "a.png"}, {"prompt", "a"}}, "data:7");
+  ASSERT_FALSE(asked);
+  EXPECT_NE(asked.error().message.find("data:7: has \"image\" beside its texts; none here"),
+            std::string::npos)
+      << asked.error().message;
   for (const std::string none : {R"("images": [])", R"("image": null)", R"("image": "")"}) {
     EXPECT_TRUE(encode("{" + none + R"(, "prompt": "a", "completion": "b"})")) << none;
   }

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -56,6 +57,16 @@ const std::vector<TrainedFamily> kTrainedFamilies = {
     {.name = "qwen3_vl_moe", .language_alone = true},
     {.name = "smolvlm", .micro_tokens = 300},
 };
+
+TEST(ImageTrainingFamilies, AreAllThatAreRecorded) {
+  std::set<std::string> recorded, trained;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(JIGE_SOURCE_DIR "/tests/fixtures/image_towers")) {
+    if (entry.is_directory()) recorded.insert(entry.path().filename());
+  }
+  for (const TrainedFamily& family : kTrainedFamilies) trained.insert(family.name);
+  EXPECT_EQ(trained, recorded);
+}
 
 // Chats with none, one and two images of several sizes, in their first questions and behind.
 const char* const kChats =

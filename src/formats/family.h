@@ -12,6 +12,11 @@ enum class Family {
   kQwen2,
   kQwen3,
   kGpt2,
+  kGptBigCode,
+  kOpt,
+  kGptNeo,
+  kGptJ,
+  kFalcon,
   kPhi3,
   kGemma2,
   kGemma3,
@@ -101,6 +106,8 @@ enum class Family {
   kGte,
   kEuroBert
 };
+inline constexpr Family kLastFamily = Family::kEuroBert;
+
 // Families whose feed-forward layers, or some of them, are experts.
 inline constexpr bool has_experts(Family family) {
   return family == Family::kMixtral || family == Family::kQwen2Moe || family == Family::kQwen3Moe ||

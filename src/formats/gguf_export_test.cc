@@ -137,6 +137,8 @@ TEST(GgufExport, RefusesWhatGgufFilesCannotSay) {
         Case{"cwm", "use_cache", true, "family cwm"},
         Case{"mellum", "use_cache", true, "family mellum"},
         Case{"hyperclovax", "use_cache", true, "family hyperclovax"},
+        Case{"opt", "use_cache", true, "family opt"},
+        Case{"falcon", "use_cache", true, "family falcon"},
         Case{"granite_swa", "use_cache", true, "family granite_swa"},
         Case{"granitemoe_swa", "use_cache", true, "family granitemoe_swa"},
         Case{"mistral4", "use_cache", true, "family mistral4"},

@@ -175,6 +175,26 @@ constexpr std::pair<std::string_view, std::string_view> kExaoneModules[] = {
 
 std::string_view last_name(std::string_view module) { return module.substr(module.rfind('.') + 1); }
 
+// Of the families before Llama; nothing of others.
+std::vector<std::string> early_linear_modules(Family family) {
+  switch (family) {
+    case Family::kGpt2:
+    case Family::kGptBigCode:
+      return {"c_attn", "c_fc", "c_proj"};
+    case Family::kGptNeo:
+      return {"c_fc", "c_proj", "k_proj", "out_proj", "q_proj", "v_proj"};
+    case Family::kGptJ:
+      return {"fc_in", "fc_out", "k_proj", "out_proj", "q_proj", "v_proj"};
+    case Family::kOpt:
+      return {"fc1", "fc2", "k_proj", "out_proj", "q_proj", "v_proj"};
+    case Family::kGptNeoX:
+    case Family::kFalcon:
+      return {"dense", "dense_4h_to_h", "dense_h_to_4h", "query_key_value"};
+    default:
+      return {};
+  }
+}
+
 }  // namespace
 
 double LoraConfig::scale(int64_t of_rank, double of_alpha) const {
@@ -308,12 +328,9 @@ bool adapts_recurrent_output(Family family) {
 
 std::vector<std::string> lora_linear_modules(const ModelConfig& config) {
   const Family family = config.family;
-  if (family == Family::kGpt2) return {"c_attn", "c_fc", "c_proj"};
+  if (auto modules = early_linear_modules(family); !modules.empty()) return modules;
   if (family == Family::kStarCoder2) {
     return {"c_fc", "c_proj", "k_proj", "o_proj", "q_proj", "v_proj"};
-  }
-  if (family == Family::kGptNeoX) {
-    return {"dense", "dense_4h_to_h", "dense_h_to_4h", "query_key_value"};
   }
   if (family == Family::kExaone) {
     return {"c_fc_0", "c_fc_1", "c_proj", "k_proj", "out_proj", "q_proj", "v_proj"};

@@ -5,10 +5,13 @@
 #include <algorithm>
 #include <cmath>
 
+#include "formats/model_config_biases.h"
 #include "formats/model_config_deberta.h"
 #include "formats/model_config_encoder.h"
 #include "formats/model_config_experts.h"
 #include "formats/model_config_falcon.h"
+#include "formats/model_config_falcon_h1.h"
+#include "formats/model_config_feature.h"
 #include "formats/model_config_gemma3n.h"
 #include "formats/model_config_gemma4.h"
 #include "formats/model_config_latent.h"
@@ -38,7 +41,7 @@ class Checker {
     JIGE_DO(check_latent(c_, where_));
     JIGE_DO(check_parts(c_, where_));
     JIGE_DO(check_recurrent(c_, where_));
-    JIGE_DO(check_falcon(c_, where_));
+    JIGE_DO(check_falcon_h1(c_, where_));
     JIGE_DO(check_experts(c_, where_));
     JIGE_DO(rope());
     JIGE_DO(windows());
@@ -185,9 +188,7 @@ class Checker {
   }
 
   Status require(bool holds, std::string_view feature) const {
-    if (holds) return {};
-    return fail(Code::kInvalidArgument, "{}: {} models have {}", where_, family_name(c_.family),
-                feature);
+    return require_feature(holds, c_.family, feature, where_);
   }
 
   Status norm_features() const {
@@ -206,10 +207,13 @@ class Checker {
     JIGE_DO(require(c_.norm_adds_one == family_.norm_adds_one,
                     family_.norm_adds_one ? "norms that add one to their weight"
                                           : "norms that are their weight"));
-    JIGE_DO(require(!family_.norm_bias_field.empty() || c_.norm_bias == family_.norm_bias,
+    JIGE_DO(require(!family_.norm_bias_field.empty() || !family_.norm_weights_field.empty() ||
+                        c_.norm_bias == family_.norm_bias,
                     family_.norm_bias ? "biases in layer norms" : "layer norms without biases"));
-    JIGE_DO(require(c_.norm_weights == family_.norm_weights,
-                    family_.norm_weights ? "norms with weights" : "norms without weights"));
+    const bool chooses = !family_.norm_weights_field.empty();
+    JIGE_DO(
+        require(chooses ? c_.norm_bias == c_.norm_weights : c_.norm_weights == family_.norm_weights,
+                family_.norm_weights ? "norms with weights" : "norms without weights"));
     JIGE_DO(require(c_.bare_entry == family_.bare_entry,
                     family_.bare_entry ? "no norm before the first layer's attention"
                                        : "norms before the parts of every layer alike"));
@@ -235,6 +239,7 @@ class Checker {
   }
 
   Status residual_features() const {
+    if (c_.family == Family::kFalcon) return check_falcon(c_, where_);
     if (c_.residual == family_.residual) return {};
     return require(
         family_.residual_use != ResidualUse::kAlways && c_.residual == ResidualForm::kSequential,
@@ -245,17 +250,18 @@ class Checker {
   }
 
   Status attention_features() const {
-    const bool gpt2 = c_.family == Family::kGpt2;
     const bool gemma = family_.gemma_scores;
-    const bool learned = gpt2 || family_.learned_positions;
+    const bool learned = family_.position_table || family_.learned_positions;
     const bool neither = family_.distance_rows && c_.position == PositionKind::kNone;
     JIGE_DO(require(
         neither || c_.position == (learned ? PositionKind::kLearned : PositionKind::kRotary),
         learned ? "learned positions" : "rotary positions"));
     JIGE_DO(require(
-        gpt2 || (c_.scores_by_head_dim == family_.scores_by_head_dim && !c_.scores_by_layer),
+        family_.chooses_score_scale || c_.scores_by_head_dim == family_.scores_by_head_dim,
         family_.scores_by_head_dim ? "attention scores divided by the root of the head dimension"
                                    : "attention scores as they are"));
+    JIGE_DO(require(c_.family == Family::kGpt2 || !c_.scores_by_layer,
+                    "attention scores divided by no number of a layer"));
     JIGE_DO(require((c_.score_dim > 0) == gemma,
                     gemma ? "a query_pre_attn_scalar" : "no query_pre_attn_scalar"));
     JIGE_DO(
@@ -279,6 +285,8 @@ class Checker {
     JIGE_DO(require(c_.qkv_by_head == family_.qkv_by_head,
                     family_.qkv_by_head ? "queries, keys and values in one tensor, head by head"
                                         : "queries, keys and values one after the other"));
+    const bool plain = c_.rope.theta == RopeConfig().theta && c_.rope.scaling == RopeScaling::kNone;
+    JIGE_DO(require(c_.family != Family::kGptJ || plain, "rotary positions of theta 10000"));
     JIGE_DO(require(family_.turns_parts || family_.latent_attention || c_.rotary_dim == 0,
                     "heads that turn as a whole"));
     const bool longrope = c_.family == Family::kPhi3 || c_.family == Family::kMiniCpm3;
@@ -336,50 +344,6 @@ class Checker {
                    "one sliding window for all layers");
   }
 
-  Status bias_features() const {
-    JIGE_DO(require(c_.head_bias == family_.head_bias,
-                    family_.head_bias ? "a bias on the head" : "no bias on the head"));
-    JIGE_DO(require(!c_.head_bias || !c_.tied_embeddings,
-                    "a head of their own, with its bias: \"tie_word_embeddings\" must be false"));
-    const bool inputs = family_.biases != BiasRule::kNotMlpInput;
-    JIGE_DO(require(c_.mlp_input_bias == inputs, inputs
-                                                     ? "biases on all products of the MLP or none"
-                                                     : "no biases on the MLP's first products"));
-    switch (family_.biases) {
-      case BiasRule::kNone:
-        JIGE_DO(require(!c_.qkv_bias && !c_.output_bias, "no attention biases"));
-        return require(!c_.mlp_bias, "no MLP biases");
-      case BiasRule::kNotMlpInput:
-      case BiasRule::kEverywhere:
-        return require(c_.qkv_bias && c_.output_bias && c_.mlp_bias, "biases everywhere");
-      case BiasRule::kQkv:
-        JIGE_DO(require(c_.qkv_bias && !c_.output_bias, "biases on queries, keys and values only"));
-        return require(!c_.mlp_bias, "no MLP biases");
-      case BiasRule::kAttentionQkv:
-      case BiasRule::kQkvBias:
-      case BiasRule::kUseQkvBias:
-        return require(!c_.output_bias && !c_.mlp_bias, "biases on queries, keys and values only");
-      case BiasRule::kUseBias:
-        return require(c_.qkv_bias == c_.output_bias && c_.qkv_bias == c_.mlp_bias,
-                       "one use_bias for all products");
-      case BiasRule::kMlp:
-        return require(!c_.qkv_bias && !c_.output_bias, "no attention biases");
-      case BiasRule::kOutputApart:
-        return {};
-      case BiasRule::kAttention:
-      case BiasRule::kAttentionAndMlp:
-      case BiasRule::kAttentionByMlp:
-        break;
-    }
-    JIGE_DO(require(c_.qkv_bias == c_.output_bias, "one attention_bias for all four projections"));
-    if (family_.biases == BiasRule::kAttentionByMlp) {
-      return require(c_.mlp_bias, "MLP biases");
-    }
-    JIGE_DO(require(c_.family != Family::kInternLm3 || c_.qkv_bias == c_.mlp_bias,
-                    "biases everywhere or nowhere"));
-    return require(family_.biases == BiasRule::kAttentionAndMlp || !c_.mlp_bias, "no MLP biases");
-  }
-
   Status activation_features() const {
     if (family_.chooses_activation) {
       return require(!has_gate(c_.activation), "an activation without gate");
@@ -393,7 +357,6 @@ class Checker {
   }
 
   Status family_features() const {
-    const bool gpt2 = c_.family == Family::kGpt2;
     const bool gemma = family_.root_scale;
     JIGE_DO(norm_features());
     JIGE_DO(attention_features());
@@ -411,11 +374,14 @@ class Checker {
     JIGE_DO(require(
         scaled || family_.falcon_scales || c_.embedding_scale == (gemma ? root : 1.0),
         gemma ? "embeddings multiplied with the root of hidden_size" : "no embedding_multiplier"));
-    JIGE_DO(bias_features());
+    JIGE_DO(check_bias_rule(c_, where_));
     JIGE_DO(check_encoder(c_, where_));
     JIGE_DO(check_deberta(c_, where_));
-    if (!gpt2 && !c_.qkv_by_head && (!family_.encoder || family_.shares_heads)) return {};
-    JIGE_DO(require(c_.kv_head_count == c_.head_count, "as many key/value heads as heads"));
+    const bool covers = family_.encoder ? !family_.shares_heads : covers_width(c_.family);
+    if (!covers) return {};
+    const bool all_or_one = c_.family == Family::kFalcon || c_.kv_head_count == 1;
+    JIGE_DO(require(c_.kv_head_count == c_.head_count || (family_.shares_heads && all_or_one),
+                    "as many key/value heads as heads"));
     return require(
         c_.head_count * c_.head_dim == c_.hidden_size,
         fmt::format("{} times head dimension equal to {}", fields_.heads, fields_.hidden));

@@ -342,7 +342,7 @@ struct ModelConfig {
   bool turns_backwards = false;    // by the negative angle
   bool turns_neighbours = false;   // columns 2i and 2i+1, and not those of a head's halves
   bool fused_projections = false;  // q, k and v are one tensor, and gate and up another
-  bool qkv_by_head = false;        // q, k and v are one tensor, those of a head together
+  bool qkv_by_head = false;        // q, k and v are one tensor, those of a key head together
   bool qkv_bias = false;
   bool output_bias = false;  // attention output projection
   bool mlp_bias = false;

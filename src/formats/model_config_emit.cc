@@ -6,13 +6,16 @@
 
 #include "formats/model_config.h"
 #include "formats/model_config_activation.h"
+#include "formats/model_config_biases.h"
 #include "formats/model_config_encoder.h"
 #include "formats/model_config_experts.h"
+#include "formats/model_config_falcon.h"
 #include "formats/model_config_gemma3n.h"
 #include "formats/model_config_gemma4.h"
 #include "formats/model_config_granite.h"
 #include "formats/model_config_latent.h"
 #include "formats/model_config_layers.h"
+#include "formats/model_config_learned.h"
 #include "formats/model_config_llama4.h"
 #include "formats/model_config_parts.h"
 #include "formats/model_config_recurrent.h"
@@ -206,9 +209,15 @@ void emit_family_fields(const ModelConfig& config, Json& out) {
     case Family::kSeedOss:
       out["residual_dropout"] = 0.0;
       break;
+    case Family::kFalcon:
+      emit_falcon(config, out);
+      [[fallthrough]];
     case Family::kGptNeoX:
       out["hidden_dropout"] = 0.0;
       break;
+    case Family::kGptJ:
+      out["attn_pdrop"] = 0.0;
+      [[fallthrough]];
     case Family::kPhi:
       out["resid_pdrop"] = 0.0;
       out["embd_pdrop"] = 0.0;
@@ -244,45 +253,13 @@ void emit_family_features(const ModelConfig& config, Json& out) {
   if (has_experts(config.family)) emit_experts(config, out);
 }
 
-void emit_biases(const ModelConfig& config, Json& out) {
-  switch (family_info(config.family).biases) {
-    case BiasRule::kNone:
-    case BiasRule::kEverywhere:
-    case BiasRule::kNotMlpInput:
-    case BiasRule::kQkv:
-      return;
-    case BiasRule::kUseBias:
-      out["use_bias"] = config.qkv_bias;
-      return;
-    case BiasRule::kQkvBias:
-      out["qkv_bias"] = config.qkv_bias;
-      return;
-    case BiasRule::kUseQkvBias:
-      out["use_qkv_bias"] = config.qkv_bias;
-      return;
-    case BiasRule::kMlp:
-      out["mlp_bias"] = config.mlp_bias;
-      return;
-    case BiasRule::kOutputApart:
-      out["attention_out_bias"] = config.output_bias;
-      [[fallthrough]];
-    case BiasRule::kAttentionAndMlp:
-      out["mlp_bias"] = config.mlp_bias;
-      [[fallthrough]];
-    case BiasRule::kAttention:
-    case BiasRule::kAttentionQkv:
-    case BiasRule::kAttentionByMlp:
-      out["attention_bias"] = config.qkv_bias;
-  }
-}
-
 void emit_rotary_family(const ModelConfig& config, Json& out) {
   const SizeFields fields = size_fields(config.family);
   out[std::string(fields.hidden)] = config.hidden_size;
   out[std::string(fields.ffn)] = config.ffn_size;
   out[std::string(fields.layers)] = config.layer_count;
   out[std::string(fields.heads)] = config.head_count;
-  if (!config.qkv_by_head) {  // else every head has a key and a value of its own, of its width
+  if (!covers_width(config.family)) {
     out["num_key_value_heads"] = config.kv_head_count;
     out["head_dim"] = config.head_dim;
   }
@@ -308,20 +285,6 @@ void emit_rotary_family(const ModelConfig& config, Json& out) {
   out["attention_dropout"] = 0.0;
 }
 
-void emit_gpt2(const ModelConfig& config, Json& out) {
-  out["n_embd"] = config.hidden_size;
-  out["n_layer"] = config.layer_count;
-  out["n_head"] = config.head_count;
-  out["n_positions"] = config.context_max;
-  out["n_ctx"] = config.context_max;
-  out["n_inner"] = config.ffn_size;
-  out["activation_function"] = plain_activation_name(config.activation);
-  out["layer_norm_epsilon"] = config.norm_eps;
-  for (const char* field : {"resid_pdrop", "embd_pdrop", "attn_pdrop"}) out[field] = 0.0;
-  out["scale_attn_weights"] = config.scores_by_head_dim;
-  out["scale_attn_by_inverse_layer_idx"] = config.scores_by_layer;
-}
-
 }  // namespace
 
 Json to_hf_config(const ModelConfig& config) {
@@ -330,8 +293,8 @@ Json to_hf_config(const ModelConfig& config) {
   out["architectures"] = Json::array({info.causal_class});
   out["model_type"] = info.model_type;
   out["vocab_size"] = config.vocab_size;
-  if (config.family == Family::kGpt2) {
-    emit_gpt2(config, out);
+  if (info.position_table) {
+    emit_position_table(config, out);
   } else if (info.recurrent_only) {
     emit_recurrent_only(config, out);
   } else if (info.learned_positions) {

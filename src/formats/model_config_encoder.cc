@@ -231,8 +231,8 @@ void emit_side_ropes(const ModelConfig& config, Json& out) {
 
 Status check_encoder(const ModelConfig& config, std::string_view where) {
   const FamilyInfo& family = family_info(config.family);
-  if (!family.encoder && config.position_offset == 0 && config.token_types == 0 &&
-      config.distance_buckets == 0) {
+  if (!family.encoder && config.position_offset == family.position_offset &&
+      config.token_types == 0 && config.distance_buckets == 0) {
     return {};
   }
   const bool offset = begins_behind_padding(config.family);

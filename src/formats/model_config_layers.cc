@@ -8,6 +8,7 @@
 #include "formats/model_config_encoder.h"
 #include "formats/model_config_fields.h"
 #include "formats/model_config_granite.h"
+#include "formats/model_config_learned.h"
 #include "formats/model_config_llama4.h"
 #include "formats/model_families.h"
 
@@ -175,6 +176,7 @@ Status parse_unturned_layers(const Json& config, ModelConfig& out, std::string_v
 Status parse_layers(const Json& config, ModelConfig& out, std::string_view where) {
   JIGE_DO(parse_unturned_layers(config, out, where));
   if (family_info(out.family).chunks) return parse_llama4_layers(config, out, where);
+  if (out.family == Family::kGptNeo) return parse_local_layers(config, out, where);
   JIGE_DO(parse_windows(config, out, where));
   if (family_info(out.family).unturned == UnturnedRule::kByTheta) {
     return parse_layer_thetas(config, out, where);

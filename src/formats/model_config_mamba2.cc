@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/json.h"
-#include "formats/model_config_falcon.h"
+#include "formats/model_config_falcon_h1.h"
 #include "formats/model_config_fields.h"
 #include "formats/model_config_parts.h"
 #include "formats/model_config_recurrent.h"
@@ -157,7 +157,7 @@ Status parse_mamba2(const Json& config, ModelConfig& out, std::string_view where
   if (out.family == Family::kNemotronH) return parse_recurrent_parts(config, out, where);
   if (out.family == Family::kFalconH1) {
     set_recurrent_layers(std::vector<uint8_t>(static_cast<size_t>(out.layer_count), 1), out);
-    return parse_falcon(config, out, where);
+    return parse_falcon_h1(config, out, where);
   }
   if (out.family == Family::kBamba) {
     JIGE_TRY(std::vector<uint8_t> flags,
@@ -193,7 +193,7 @@ void emit_mamba2(const ModelConfig& config, Json& out) {
   }
   if (config.family == Family::kFalconH1) {
     out[fields.columns] = mamba.value_columns();
-    return emit_falcon(config, out);
+    return emit_falcon_h1(config, out);
   }
   out[fields.expand] = mamba.value_columns() / config.hidden_size;
   if (config.family == Family::kMamba2) return;

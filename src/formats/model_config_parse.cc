@@ -10,19 +10,23 @@
 #include "formats/json_file.h"
 #include "formats/model_config.h"
 #include "formats/model_config_activation.h"
+#include "formats/model_config_biases.h"
 #include "formats/model_config_encoder.h"
 #include "formats/model_config_experts.h"
+#include "formats/model_config_falcon.h"
 #include "formats/model_config_fields.h"
 #include "formats/model_config_gemma3n.h"
 #include "formats/model_config_gemma4.h"
 #include "formats/model_config_gte.h"
 #include "formats/model_config_latent.h"
 #include "formats/model_config_layers.h"
+#include "formats/model_config_learned.h"
 #include "formats/model_config_lfm2.h"
 #include "formats/model_config_parts.h"
 #include "formats/model_config_recurrent.h"
 #include "formats/model_config_recurrent_only.h"
 #include "formats/model_config_rope.h"
+#include "formats/model_config_sizes.h"
 #include "formats/model_config_text_part.h"
 #include "formats/model_config_token_ids.h"
 #include "formats/model_families.h"
@@ -91,18 +95,10 @@ Result<DType> parse_stored_dtype(const Json& config, std::string_view where) {
               new_name.empty() ? "torch_dtype" : "dtype", name);
 }
 
-Result<int64_t> divided_head_dim(const ModelConfig& config, std::string_view where) {
-  const SizeFields fields = size_fields(config.family);
-  if (config.head_count < 1 || config.hidden_size % config.head_count != 0) {
-    return fail(Code::kCorrupt, "{}: {} ({}) does not divide {} ({})", where, fields.heads,
-                config.head_count, fields.hidden, config.hidden_size);
-  }
-  return config.hidden_size / config.head_count;
-}
-
 // Null means as many as query heads.
 Result<int64_t> parse_kv_head_count(const Json& config, const ModelConfig& out,
                                     std::string_view where) {
+  if (out.family == Family::kFalcon) return parse_falcon_kv_heads(config, out, where);
   if (out.qkv_by_head) return out.head_count;
   int64_t fallback = family_info(out.family).kv_heads;
   if (fallback == 0 || present(config, "num_key_value_heads")) fallback = out.head_count;
@@ -137,60 +133,6 @@ Status parse_activation(const Json& config, ModelConfig& out, std::string_view w
               field, activation, family_name(out.family), wanted);
 }
 
-Status parse_biases(const Json& config, ModelConfig& out, std::string_view where) {
-  const FamilyInfo& family = family_info(out.family);
-  const auto flag = [&](const char* field, bool usual) {
-    return get_bool_or(config, field, usual, where);
-  };
-  switch (family.biases) {
-    case BiasRule::kNone:
-      return {};
-    case BiasRule::kEverywhere:
-      out.qkv_bias = out.output_bias = out.mlp_bias = true;
-      return {};
-    case BiasRule::kNotMlpInput:
-      out.qkv_bias = out.output_bias = out.mlp_bias = true;
-      out.mlp_input_bias = false;
-      return {};
-    case BiasRule::kQkv:
-      out.qkv_bias = true;
-      return {};
-    case BiasRule::kMlp: {
-      JIGE_TRY(out.mlp_bias, flag("mlp_bias", false));
-      return {};
-    }
-    case BiasRule::kUseBias: {
-      JIGE_TRY(out.qkv_bias, flag("use_bias", family.attention_bias));
-      out.output_bias = out.mlp_bias = out.qkv_bias;
-      return {};
-    }
-    case BiasRule::kAttentionQkv:
-    case BiasRule::kQkvBias:
-    case BiasRule::kUseQkvBias: {
-      const char* field = family.biases == BiasRule::kAttentionQkv ? "attention_bias"
-                          : family.biases == BiasRule::kQkvBias    ? "qkv_bias"
-                                                                   : "use_qkv_bias";
-      JIGE_TRY(out.qkv_bias, flag(field, family.attention_bias));
-      return {};
-    }
-    case BiasRule::kAttention:
-    case BiasRule::kAttentionAndMlp:
-    case BiasRule::kAttentionByMlp:
-    case BiasRule::kOutputApart:
-      break;
-  }
-  JIGE_TRY(out.qkv_bias, flag("attention_bias", family.attention_bias));
-  out.output_bias = out.qkv_bias;
-  if (family.biases == BiasRule::kOutputApart) {
-    JIGE_TRY(out.output_bias, flag("attention_out_bias", false));
-  }
-  out.mlp_bias = family.biases == BiasRule::kAttentionByMlp;
-  if (family.biases == BiasRule::kAttentionAndMlp || family.biases == BiasRule::kOutputApart) {
-    JIGE_TRY(out.mlp_bias, flag("mlp_bias", family.mlp_bias));
-  }
-  return {};
-}
-
 // Fields that would change what a family computes, where they are not absent, null or false.
 std::vector<const char*> variant_fields(Family family) {
   switch (family) {
@@ -203,6 +145,8 @@ std::vector<const char*> variant_fields(Family family) {
       return {"clip_qkv", "use_sliding_window"};
     case Family::kPhi:
       return {"qk_layernorm"};
+    case Family::kFalcon:
+      return {"alibi", "apply_residual_connection_post_layernorm"};
     case Family::kHyV3:
       return {"mlp_bias"};
     case Family::kNomicBert:
@@ -291,6 +235,10 @@ Status parse_switches(const Json& config, ModelConfig& out, std::string_view whe
     JIGE_TRY(const bool around, get_bool_or(config, family.around_field, true, where));
     if (!around) out.norm_place = NormPlace::kBefore;
   }
+  if (out.family == Family::kGptJ) {  // whose usual number is that of the 6B alone
+    JIGE_TRY(const int64_t turned, get_int(config, kTurnedColumns, where));
+    static_cast<void>(turned);  // parse_rope() reads it
+  }
   if (!family.norm_bias_field.empty()) {
     JIGE_TRY(out.norm_bias, get_bool_or(config, family.norm_bias_field, out.norm_bias, where));
   }
@@ -310,18 +258,18 @@ Status parse_switches(const Json& config, ModelConfig& out, std::string_view whe
 Status parse_rotary_family(const Json& config, ModelConfig& out, std::string_view where) {
   const FamilyInfo& family = family_info(out.family);
   const SizeFields fields = size_fields(out.family);
-  JIGE_TRY(out.hidden_size, get_int(config, fields.hidden, where));
+  JIGE_TRY(out.hidden_size, get_own_or_common(config, fields.hidden, "hidden_size", where));
   if (family.single_parts) {
     JIGE_DO(parse_single_parts(config, out, where));
   } else {
-    JIGE_TRY(out.layer_count, get_int(config, fields.layers, where));
+    JIGE_TRY(out.layer_count, get_own_or_common(config, fields.layers, "num_hidden_layers", where));
     if (family.unturned == UnturnedRule::kAll) leave_unturned(out);
   }
-  JIGE_TRY(out.head_count, get_int(config, fields.heads, where));
+  JIGE_TRY(out.head_count, get_own_or_common(config, fields.heads, "num_attention_heads", where));
   JIGE_TRY(out.ffn_size, out.family == Family::kLfm2 ? parse_lfm2_ffn_size(config, where)
                          : family.altup              ? parse_gemma3n_ffn_size(config, where)
-                                                     : get_int(config, fields.ffn, where));
-  JIGE_TRY(out.context_max, get_int(config, fields.context, where));
+                                                     : parse_ffn_size(config, out, where));
+  JIGE_TRY(out.context_max, parse_context(config, out.family, where));
   JIGE_TRY(out.norm_eps, get_number_or(config, fields.norm_eps, family.norm_eps, where));
   JIGE_TRY(out.kv_head_count, parse_kv_head_count(config, out, where));
   if (family.latent_attention) {
@@ -341,50 +289,10 @@ Status parse_rotary_family(const Json& config, ModelConfig& out, std::string_vie
   if (family.token_types) JIGE_DO(parse_token_types(config, out, where));
   if (out.family == Family::kNomicBert) JIGE_DO(parse_trained_context(config, out, where));
   if (out.family == Family::kGte) JIGE_DO(parse_gte(config, out, where));
+  if (out.family == Family::kFalcon) JIGE_DO(parse_falcon(config, out, where));
   if (family.full_heads) JIGE_DO(parse_full_heads(config, out, where));
   if (family.altup) JIGE_DO(parse_gemma3n(config, out, where));
   return has_experts(out.family) ? parse_experts(config, out, where) : Status();
-}
-
-// GPT-2 spells sizes in its own way, but readers accept the common names too.
-Result<int64_t> gpt2_size(const Json& config, std::string_view field, std::string_view common,
-                          std::string_view where) {
-  const bool own = find_field(config, field);
-  JIGE_TRY(const int64_t value,
-           get_int(config, own || !find_field(config, common) ? field : common, where));
-  JIGE_TRY(const int64_t other, get_int_or(config, common, value, where));
-  if (other != value) {
-    return fail(Code::kCorrupt, "{}: {} ({}) contradicts {} ({})", where, field, value, common,
-                other);
-  }
-  return value;
-}
-
-Status parse_gpt2(const Json& config, ModelConfig& out, std::string_view where) {
-  JIGE_TRY(out.hidden_size, gpt2_size(config, "n_embd", "hidden_size", where));
-  JIGE_TRY(out.layer_count, gpt2_size(config, "n_layer", "num_hidden_layers", where));
-  JIGE_TRY(out.head_count, gpt2_size(config, "n_head", "num_attention_heads", where));
-  JIGE_TRY(out.context_max, gpt2_size(config, "n_positions", "max_position_embeddings", where));
-  if (out.hidden_size < 1 || out.hidden_size > kHiddenMax) {
-    return fail(Code::kCorrupt, "{}: field \"n_embd\" is {}; it must lie in [1, {}]", where,
-                out.hidden_size, kHiddenMax);
-  }
-  JIGE_TRY(out.ffn_size, get_size_or(config, "n_inner", 4 * out.hidden_size, where));
-  JIGE_TRY(out.norm_eps, get_number_or(config, "layer_norm_epsilon", 1e-5, where));
-  out.kv_head_count = out.head_count;
-  JIGE_TRY(out.head_dim, divided_head_dim(out, where));
-  JIGE_TRY(out.activation, parse_plain_activation(config, "activation_function", out, where));
-  JIGE_TRY(out.scores_by_head_dim, get_bool_or(config, "scale_attn_weights", true, where));
-  JIGE_TRY(out.scores_by_layer,
-           get_bool_or(config, "scale_attn_by_inverse_layer_idx", false, where));
-  JIGE_TRY(const bool cross_attention, get_bool_or(config, "add_cross_attention", false, where));
-  if (cross_attention) {
-    return fail(Code::kUnsupported,
-                "{}: field \"add_cross_attention\" is true, which Jige does not support", where);
-  }
-  JIGE_TRY(out.tied_embeddings, get_bool_or(config, "tie_word_embeddings", true, where));
-  out.position = PositionKind::kLearned;
-  return parse_biases(config, out, where);
 }
 
 // Whether the matrices are stored in few bits, and how: MXFP4 is found in the files.
@@ -420,7 +328,7 @@ Result<ModelConfig> parse_model_config(const Json& whole, std::string_view where
   JIGE_TRY(out.stored_dtype, parse_stored_dtype(config, where));
   const bool stated = find_field(config, "dtype") || find_field(config, "torch_dtype");
   if (quantised && !stated) out.stored_dtype = DType::kBF16;
-  JIGE_DO(out.family == Family::kGpt2                 ? parse_gpt2(config, out, where)
+  JIGE_DO(family_info(out.family).position_table      ? parse_position_table(config, out, where)
           : family_info(out.family).recurrent_only    ? parse_recurrent_only(config, out, where)
           : family_info(out.family).learned_positions ? parse_encoder(config, out, where)
                                                       : parse_rotary_family(config, out, where));

@@ -251,7 +251,7 @@ Status parse_rotary_dim(const Json& config, const Json* parameters, const Json* 
     factor = value;
     stated = true;
   }
-  if (out.family == Family::kMiniMaxM2 && find_field(config, kTurnedColumns)) {
+  if (family.counts_turned && find_field(config, kTurnedColumns)) {
     JIGE_TRY(const int64_t columns, get_int(config, kTurnedColumns, where));
     if (columns < 2 || columns > out.head_dim) {
       return fail(Code::kCorrupt, "{}: field \"{}\" is {}; it must lie in [2, {}]", where,

@@ -12,7 +12,7 @@
 
 namespace jige::formats {
 
-// Of MiniMax M2: how many columns of a head turn.
+// Of MiniMax M2 and GPT-J: how many columns of a head turn.
 inline constexpr const char* kTurnedColumns = "rotary_dim";
 
 // Sets rope, sliding_rope and rotary_dim. Both spellings may stand side by side when they agree.

@@ -117,6 +117,10 @@ void emit_rope(const ModelConfig& config, Json& out) {
   if (config.family == Family::kMinistral3 || config.family == Family::kMistral4) {
     return emit_growing_rope(config, out);
   }
+  if (config.family == Family::kGptJ) {  // which says nothing else of it
+    out[kTurnedColumns] = config.rotary_dim > 0 ? config.rotary_dim : config.head_dim;
+    return;
+  }
   if (config.family == Family::kModernBert) return emit_side_ropes(config, out);
   if (config.family == Family::kGte) return emit_gte(config, out);
   if (family.ropes_by_kind) return emit_kind_ropes(config, out);
@@ -135,7 +139,7 @@ void emit_rope(const ModelConfig& config, Json& out) {
   if ((config.rotary_dim > 0 && !family.latent_attention) || other_factor) {
     const int64_t columns = config.rotary_dim > 0 ? config.rotary_dim : config.head_dim;
     out[std::string(family.turned_field)] = partial_rotary_factor(columns, config.head_dim);
-    if (config.family == Family::kMiniMaxM2) out[kTurnedColumns] = columns;
+    if (family.counts_turned) out[kTurnedColumns] = columns;
   }
   if (rope.scaling == RopeScaling::kNone) {
     // Left out, it would be yarn or llama3.

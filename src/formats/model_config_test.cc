@@ -170,7 +170,9 @@ TEST(ModelConfig, RefusesUnknownArchitecturesByNameWithTheKnownOnes) {
   EXPECT_FAILS_WITH(unknown, Code::kUnsupported, "rwkv");
   EXPECT_FAILS_WITH(unknown, Code::kUnsupported,
                     "LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, "
-                    "GPT2LMHeadModel, Phi3ForCausalLM, Gemma2ForCausalLM, Gemma3ForCausalLM, "
+                    "GPT2LMHeadModel, GPTBigCodeForCausalLM, OPTForCausalLM, GPTNeoForCausalLM, "
+                    "GPTJForCausalLM, FalconForCausalLM, "
+                    "Phi3ForCausalLM, Gemma2ForCausalLM, Gemma3ForCausalLM, "
                     "Olmo2ForCausalLM, "
                     "Olmo3ForCausalLM, GraniteForCausalLM, SmolLM3ForCausalLM, "
                     "Starcoder2ForCausalLM, StableLmForCausalLM, SeedOssForCausalLM");

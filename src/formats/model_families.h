@@ -1,6 +1,6 @@
-// The table of model families, put together from its rows by kind (model_family_dense.h, _gemma.h,
-// _experts.h, _latent.h, _hybrids.h and _encoders.h), and asked: the row of a family, names of
-// activations and of size fields, and the features that all models of a family have.
+// The table of model families, put together from its rows by kind (model_family_dense.h, _early.h,
+// _gemma.h, _experts.h, _latent.h, _hybrids.h and _encoders.h), and asked: the row of a family,
+// names of activations and of size fields, and the features that all models of a family have.
 //
 // Internal to the model_config*.cc and gguf_config*.cc files. Threads: constants and free
 // functions.
@@ -14,6 +14,7 @@
 
 #include "formats/model_config.h"
 #include "formats/model_family_dense.h"
+#include "formats/model_family_early.h"
 #include "formats/model_family_encoders.h"
 #include "formats/model_family_experts.h"
 #include "formats/model_family_gemma.h"
@@ -25,14 +26,16 @@ namespace jige::formats {
 
 // By Family; the rows stand in any order.
 inline constexpr auto kFamilies = [] {
-  std::array<FamilyInfo, std::size(kDenseFamilies) + std::size(kGemmaFamilies) +
-                             std::size(kExpertFamilies) + std::size(kLatentFamilies) +
-                             std::size(kHybridFamilies) + std::size(kEncoderFamilies)>
+  std::array<FamilyInfo, std::size(kDenseFamilies) + std::size(kEarlyFamilies) +
+                             std::size(kGemmaFamilies) + std::size(kExpertFamilies) +
+                             std::size(kLatentFamilies) + std::size(kHybridFamilies) +
+                             std::size(kEncoderFamilies)>
       all{};
   const auto place = [&all](const auto& rows) {
     for (const FamilyInfo& row : rows) all.at(static_cast<size_t>(row.family)) = row;
   };
   place(kDenseFamilies);
+  place(kEarlyFamilies);
   place(kGemmaFamilies);
   place(kExpertFamilies);
   place(kLatentFamilies);
@@ -46,7 +49,7 @@ static_assert([] {
     if (kFamilies[i].family != static_cast<Family>(i) || kFamilies[i].model_type.empty())
       return false;
   }
-  return true;
+  return kFamilies.size() == static_cast<size_t>(kLastFamily) + 1;
 }());
 
 inline constexpr const FamilyInfo& family_info(Family family) {
@@ -101,9 +104,16 @@ inline constexpr const char* usual_activation(ActivationKind activation) {
   return activation == ActivationKind::kSwiGlu ? "silu" : "gelu_pytorch_tanh";
 }
 
+// Whether the heads of its models are as wide as the model, together; encoders aside.
+inline constexpr bool covers_width(Family family) {
+  const FamilyInfo& info = family_info(family);
+  return info.position_table || info.qkv_by_head || family == Family::kGptJ;
+}
+
 // The field that has the activation of families that choose one.
 inline constexpr const char* activation_field(Family family) {
-  if (family == Family::kDistilBert) return "activation";
+  if (family == Family::kDistilBert || family == Family::kFalcon) return "activation";
+  if (family == Family::kGptJ || family_info(family).position_table) return "activation_function";
   return family == Family::kNemotronH ? "mlp_hidden_act" : "hidden_act";
 }
 
@@ -118,8 +128,16 @@ struct SizeFields {
 };
 
 inline constexpr SizeFields size_fields(Family family) {
-  if (family == Family::kGpt2) {
+  if (family == Family::kGpt2 || family == Family::kGptBigCode || family == Family::kGptJ) {
     return {"n_embd", "n_layer", "n_head", "n_inner", "n_positions", "layer_norm_epsilon"};
+  }
+  if (family == Family::kGptNeo) {
+    return {"hidden_size",
+            "num_layers",
+            "num_heads",
+            "intermediate_size",
+            "max_position_embeddings",
+            "layer_norm_epsilon"};
   }
   if (family == Family::kDistilBert) {
     return {"dim", "n_layers", "n_heads", "hidden_dim", "max_position_embeddings", "none"};
@@ -130,8 +148,11 @@ inline constexpr SizeFields size_fields(Family family) {
     fields.ffn = "moe_intermediate_size";
   }
   if (family == Family::kLlama4) fields.ffn = "intermediate_size_mlp";
+  if (family == Family::kOpt) fields.ffn = "ffn_dim";
+  if (family == Family::kFalcon) fields.ffn = "ffn_hidden_size";
   if (family == Family::kStarCoder2) fields.norm_eps = "norm_epsilon";
-  if (family == Family::kNemotronH || family_info(family).recurrent_only) {
+  if (family == Family::kNemotronH || family == Family::kFalcon ||
+      family_info(family).recurrent_only) {
     fields.norm_eps = "layer_norm_epsilon";
   }
   if (family == Family::kNemotron || is_lfm2(family) || family == Family::kLfm3) {

@@ -120,6 +120,7 @@ inline constexpr FamilyInfo kExpertFamilies[] = {
      .base_class = "MiniMaxM2Model",
      .head_norms = HeadNorms::kWhole,
      .turns_parts = true,
+     .counts_turned = true,
      .kv_heads = 8,
      .head_dim = 128,
      .theta = 5e6,

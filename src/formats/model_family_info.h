@@ -26,12 +26,14 @@ enum class BiasRule {
   kAttentionAndMlp,  // the same, and mlp_bias
   kOutputApart,      // attention_bias without the output, attention_out_bias on it, and mlp_bias
   kQkvBias,          // qkv_bias: on queries, keys and values
-  kUseBias,          // use_bias: everywhere
+  kUseBias,          // use_bias, or what bias_field names: everywhere
   kUseQkvBias,       // use_qkv_bias: on queries, keys and values
   kAttentionQkv,     // attention_bias: on queries, keys and values
   kMlp,              // mlp_bias: on the MLP
   kAttentionByMlp,   // attention_bias: on the four projections of attention; on the MLP always
-  kNotMlpInput       // everywhere but on the first products of the MLP
+  kNotMlpInput,      // everywhere but on the first products of the MLP
+  kNotQkv,           // everywhere but on queries, keys and values
+  kMlpAlways         // on the MLP alone, always
 };
 
 // Which layers do not turn: none, those that no_rope_layers says, those of theta 0 in
@@ -70,6 +72,7 @@ struct FamilyInfo {
   bool norm_bias = true;
   std::string_view norm_bias_field = "";  // they are as it says; empty: always as above
   bool norm_weights = true;
+  std::string_view norm_weights_field = "";  // they and biases are as it says; empty: as above
   bool bare_entry = false;  // the first layer's attention reads the embeddings without a norm
   HeadNorms head_norms = HeadNorms::kNone;
   bool norms_turned = false;               // norms of heads are behind their turning
@@ -80,6 +83,7 @@ struct FamilyInfo {
   ActivationKind activation = ActivationKind::kSwiGlu;
   bool chooses_activation = false;  // any of kPlainActivations, that above where it is left out
   BiasRule biases = BiasRule::kNone;
+  std::string_view bias_field = "use_bias";
   WindowRule windows = WindowRule::kNone;
   WindowUse window_use = WindowUse::kUnlessNull;
   int64_t full_period = 0;  // without layer_types each so manieth layer has no window; 0: none
@@ -91,6 +95,7 @@ struct FamilyInfo {
   bool proportional_rope = false;  // angles may be so
   bool turns_parts = false;        // turned_field counts
   double turned_factor = 1.0;      // where it is left out
+  bool counts_turned = false;      // and rotary_dim, in columns
   bool turns_neighbours = false;
   bool turns_backwards = false;
   bool chooses_neighbours = false;  // unless rope_interleave says otherwise
@@ -119,14 +124,17 @@ struct FamilyInfo {
   bool scores_by_head_dim = true;
   bool logits_cap_field = false;  // final_logit_softcapping counts
   bool embedding_norm = false;
-  bool encoder = false;            // tokens see each other, and there is no head
-  bool shares_heads = false;       // whose query heads may share those of keys
-  bool learned_positions = false;  // of encoders, whose sizes are read as BERT's
-  bool token_types = false;        // of encoders
-  bool types_optional = false;     // there may be none of them
-  bool distance_scores = false;    // attention scores depend on the distance
-  bool distance_rows = false;      // by products with rows of a table
-  bool root_scale = false;         // embeddings times the root of the width
+  bool encoder = false;              // tokens see each other, and there is no head
+  bool shares_heads = false;         // query heads may share those of keys, where others' do not
+  bool learned_positions = false;    // of encoders, whose sizes are read as BERT's
+  bool token_types = false;          // of encoders
+  bool types_optional = false;       // there may be none of them
+  bool position_table = false;       // of decoders: learned positions (model_config_learned.h)
+  int64_t position_offset = 0;       // rows of theirs in front of the first token's
+  bool distance_scores = false;      // attention scores depend on the distance
+  bool distance_rows = false;        // by products with rows of a table
+  bool chooses_score_scale = false;  // scale_attn_weights counts
+  bool root_scale = false;           // embeddings times the root of the width
   bool logit_scale = false;
   bool granite_scales = false;     // embedding_multiplier, residual_multiplier and their like
   bool logits_multiplied = false;  // of these logits_scaling multiplies, and does not divide
@@ -139,6 +147,8 @@ struct FamilyInfo {
   std::string_view turned_field = "partial_rotary_factor";
 
   // What transformers takes for fields that are left out.
+  bool ffn_of_width = false;  // F is four times the width, and must not be left out elsewhere
+  int64_t context = 0;        // 0: it must not be left out
   double norm_eps = 1e-6;
   int64_t kv_heads = 0;  // 0: as many as query heads
   int64_t head_dim = 0;  // 0: hidden_size by heads

@@ -69,7 +69,14 @@ ModelNames encoder_names_of(const formats::ModelConfig& config, const std::strin
 ModelNames model_names(const formats::ModelConfig& config) {
   switch (config.family) {
     case formats::Family::kGpt2:
+    case formats::Family::kGptBigCode:
+    case formats::Family::kGptNeo:
       return {"transformer.wte", "transformer.wpe", "transformer.ln_f", "lm_head"};
+    case formats::Family::kOpt:
+      return {"model.decoder.embed_tokens", "model.decoder.embed_positions",
+              "model.decoder.final_layer_norm", "lm_head"};
+    case formats::Family::kFalcon:
+      return {"transformer.word_embeddings", "", "transformer.ln_f", "lm_head"};
     case formats::Family::kBert:
       return encoder_names_of(config, "bert");
     case formats::Family::kRoberta:
@@ -96,6 +103,7 @@ ModelNames model_names(const formats::ModelConfig& config) {
               .final_norm = "model.final_norm",
               .head = "",
               .embedding_norm = "model.embeddings.norm"};
+    case formats::Family::kGptJ:
     case formats::Family::kExaone:
       return {"transformer.wte", "", "transformer.ln_f", "lm_head"};
     case formats::Family::kGptNeoX:

@@ -297,7 +297,8 @@ void Embedding::backward_weight(const BlockContext& context, const BlockWeights&
   Placement left(memory.pending, rows);
   const TensorView grad = place_pending(left, batch.token_count(), context.compute).rows;
   if (has_positions() && weights.params[kPositions].grad) {
-    ops::embedding_backward(context.stream, weights.params[kPositions].grad, grad,
+    const TensorView& table = weights.params[kPositions].grad;
+    ops::embedding_backward(context.stream, table.row_range(position_offset_, table.rows()), grad,
                             batch.positions.row_range(rows.begin, rows.end));
   }
   if (inputs_) input_gradients(context, weights, batch, memory);

@@ -18,7 +18,8 @@ std::vector<ProjectionOptions::Part> GroupedAttention::qkv_parts(
   auto parts = fused_parts(names, outputs);
   if (gated_) parts[0].stored_rows = StoredRows{.turns = heads_, .parts = {head_dim_, head_dim_}};
   if (config.qkv_by_head) {
-    parts[0].stored_rows = StoredRows{.turns = heads_, .parts = {head_dim_, head_dim_, head_dim_}};
+    const int64_t queries = heads_ / kv_heads_ * head_dim_;
+    parts[0].stored_rows = StoredRows{.turns = kv_heads_, .parts = {queries, head_dim_, head_dim_}};
   }
   if (config.turns_neighbours) {
     const int64_t turned = turned_columns(config).full;

@@ -3,6 +3,7 @@
 #include <optional>
 #include <utility>
 
+#include "model/early_names.h"
 #include "model/encoder_names.h"
 
 namespace jige::model {
@@ -252,15 +253,7 @@ std::optional<LayerNames> own_layer_names(const formats::ModelConfig& config,
                                           const std::string& number) {
   const formats::Family family = config.family;
   if (auto names = encoder_layer_names(config, number)) return names;
-  if (family == formats::Family::kGpt2) {
-    const std::string at = "transformer.h." + number;
-    return LayerNames{.norm1 = at + ".ln_1",
-                      .attention = {.qkv = {at + ".attn.c_attn"}},
-                      .attention_output = at + ".attn.c_proj",
-                      .norm2 = at + ".ln_2",
-                      .ffn_input = {at + ".mlp.c_fc"},
-                      .ffn_output = at + ".mlp.c_proj"};
-  }
+  if (auto names = early_layer_names(config, number)) return names;
   if (family == formats::Family::kExaone) {
     const std::string at = "transformer.h." + number;
     const std::string attention = at + ".attn.attention.";
@@ -271,15 +264,6 @@ std::optional<LayerNames> own_layer_names(const formats::ModelConfig& config,
         .norm2 = at + ".ln_2",
         .ffn_input = {at + ".mlp.c_fc_0", at + ".mlp.c_fc_1"},
         .ffn_output = at + ".mlp.c_proj"};
-  }
-  if (family == formats::Family::kGptNeoX) {
-    const std::string at = "gpt_neox.layers." + number;
-    return LayerNames{.norm1 = at + ".input_layernorm",
-                      .attention = {.qkv = {at + ".attention.query_key_value"}},
-                      .attention_output = at + ".attention.dense",
-                      .norm2 = at + ".post_attention_layernorm",
-                      .ffn_input = {at + ".mlp.dense_h_to_4h"},
-                      .ffn_output = at + ".mlp.dense_4h_to_h"};
   }
   return std::nullopt;
 }

@@ -9,6 +9,7 @@
 
 #include "formats/model_config.h"
 #include "model/fixture_names_test_support.h"
+#include "model/tiny_early_test_support.h"
 #include "model/tiny_experts_test_support.h"
 #include "model/tiny_gemma_test_support.h"
 #include "model/tiny_recurrent_test_support.h"
@@ -270,15 +271,6 @@ inline void add_parallel_features(formats::ModelConfig& config) {
   config.norm = formats::NormKind::kLayer;
   config.residual = formats::ResidualForm::kParallelOneNorm;
   switch (config.family) {
-    case formats::Family::kGptNeoX:
-      config.residual = formats::ResidualForm::kParallel;
-      config.activation = formats::ActivationKind::kGeluErf;
-      config.qkv_by_head = true;
-      config.qkv_bias = config.output_bias = config.mlp_bias = true;
-      config.head_count = config.kv_head_count = 2;
-      config.head_dim = 10;
-      config.rotary_dim = 4;
-      break;
     case formats::Family::kPhi:
       config.activation = formats::ActivationKind::kGeluTanh;
       config.qkv_bias = config.output_bias = config.mlp_bias = config.head_bias = true;
@@ -366,15 +358,14 @@ inline formats::ModelConfig tiny_config(formats::Family family) {
       config.tied_embeddings = true;
       break;
     case formats::Family::kGpt2:
-      config.norm = formats::NormKind::kLayer;
-      config.activation = formats::ActivationKind::kGeluTanh;
-      config.position = formats::PositionKind::kLearned;
-      config.qkv_bias = config.output_bias = config.mlp_bias = true;
-      config.tied_embeddings = true;
-      config.kv_head_count = 4;
-      config.head_dim = 5;
-      break;
+    case formats::Family::kGptBigCode:
+    case formats::Family::kOpt:
+    case formats::Family::kGptNeo:
+    case formats::Family::kGptJ:
     case formats::Family::kGptNeoX:
+    case formats::Family::kFalcon:
+      add_early_features(config);
+      break;
     case formats::Family::kPhi:
     case formats::Family::kCohere:
     case formats::Family::kCohere2:
@@ -398,49 +389,16 @@ inline formats::ModelConfig without_layer_inputs(formats::ModelConfig config) {
   return config;
 }
 
+// Those of language models, but for gpt-oss, whose experts alone have a test.
 inline const std::vector<formats::Family>& all_families() {
-  static const std::vector<formats::Family> families = {
-      formats::Family::kLlama,         formats::Family::kMistral,
-      formats::Family::kQwen2,         formats::Family::kQwen3,
-      formats::Family::kGpt2,          formats::Family::kPhi3,
-      formats::Family::kGemma3,        formats::Family::kOlmo2,
-      formats::Family::kGranite,       formats::Family::kSmolLm3,
-      formats::Family::kOlmo3,         formats::Family::kStarCoder2,
-      formats::Family::kStableLm,      formats::Family::kSeedOss,
-      formats::Family::kMixtral,       formats::Family::kQwen3Moe,
-      formats::Family::kOlmoe,         formats::Family::kGptNeoX,
-      formats::Family::kPhi,           formats::Family::kCohere,
-      formats::Family::kGemma2,        formats::Family::kQwen2Moe,
-      formats::Family::kCohere2,       formats::Family::kGemma,
-      formats::Family::kGlm,           formats::Family::kGlm4,
-      formats::Family::kExaone4,       formats::Family::kErnie45,
-      formats::Family::kMinistral3,    formats::Family::kArcee,
-      formats::Family::kNemotron,      formats::Family::kYoutu,
-      formats::Family::kDeepSeekV2,    formats::Family::kDeepSeekV3,
-      formats::Family::kMiniCpm3,      formats::Family::kGlm4Moe,
-      formats::Family::kGlm4MoeLite,   formats::Family::kQwen35,
-      formats::Family::kQwen35Moe,     formats::Family::kQwen3Next,
-      formats::Family::kLfm2,          formats::Family::kLfm2Moe,
-      formats::Family::kGraniteHybrid, formats::Family::kBamba,
-      formats::Family::kNemotronH,     formats::Family::kFalconH1,
-      formats::Family::kGraniteMoe,    formats::Family::kGraniteMoeShared,
-      formats::Family::kErnie45Moe,    formats::Family::kDots1,
-      formats::Family::kMiniMaxM2,     formats::Family::kApertus,
-      formats::Family::kGemma4,        formats::Family::kGemma3n,
-      formats::Family::kLlama4,        formats::Family::kVaultGemma,
-      formats::Family::kHelium,        formats::Family::kOlmo,
-      formats::Family::kExaone,        formats::Family::kInternLm3,
-      formats::Family::kExaoneMoe,     formats::Family::kHunYuanDense,
-      formats::Family::kHunYuanMoe,    formats::Family::kCwm,
-      formats::Family::kOlmoHybrid,    formats::Family::kFlexOlmo,
-      formats::Family::kSolarOpen,     formats::Family::kJais2,
-      formats::Family::kIQuestCoder,   formats::Family::kNanoChat,
-      formats::Family::kMellum,        formats::Family::kHyperClovaX,
-      formats::Family::kGraniteSwa,    formats::Family::kGraniteMoeSwa,
-      formats::Family::kMistral4,      formats::Family::kLfm3,
-      formats::Family::kMamba,         formats::Family::kFalconMamba,
-      formats::Family::kMamba2,        formats::Family::kJamba,
-      formats::Family::kHyV3,          formats::Family::kKimiLinear};
+  static const std::vector<formats::Family> families = [] {
+    std::vector<formats::Family> all;
+    for (int i = 0; i <= static_cast<int>(formats::kLastFamily); ++i) {
+      const auto family = static_cast<formats::Family>(i);
+      if (!formats::is_encoder(family) && family != formats::Family::kGptOss) all.push_back(family);
+    }
+    return all;
+  }();
   return families;
 }
 

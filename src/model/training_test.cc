@@ -214,14 +214,15 @@ TEST(Training, GradientsMatchTheRecordingFromPyTorch) {
       next += length;
     }
     // PyTorch's own f32 gradients of olmo3, qwen2_moe and ernie4_5_moe are up to 3e-6 from those in
-    // double, of gemma4_layer_inputs 2e-6, those of kimi_linear up to 4e-6, of qwen3_5, nemotron_h
-    // and falcon_mamba up to 6e-6, of bamba and jamba_dense up to 9e-6 and of olmo_hybrid and
-    // mamba2 up to 1.4e-5.
+    // double, of gemma4_layer_inputs, gpt_bigcode_keys, gpt_neo and falcon_sequential 2e-6, those
+    // of kimi_linear up to 4e-6, of qwen3_5, nemotron_h and falcon_mamba up to 6e-6, of bamba and
+    // jamba_dense up to 9e-6 and of olmo_hybrid and mamba2 up to 1.4e-5.
     const bool recurrent = name.starts_with("qwen3_5") || name == "qwen3_next" || name == "bamba" ||
                            name.starts_with("nemotron_h") || name == "falcon_mamba" ||
                            name == "mamba2" || name.starts_with("jamba") || name == "kimi_linear";
     const bool loose = name == "olmo3" || name == "qwen2_moe" || name == "ernie4_5_moe" ||
-                       name == "gemma4_layer_inputs";
+                       name == "gemma4_layer_inputs" || name == "gpt_bigcode_keys" ||
+                       name == "gpt_neo" || name == "falcon_sequential";
     const double tolerance = name.starts_with("olmo_hybrid") ? 2e-5
                              : recurrent                     ? 1e-5
                              : loose                         ? 5e-6

@@ -102,6 +102,10 @@ CASES = {
         "qwen2",
         dict(r=2, lora_alpha=4, target_modules=["q_proj"], modules_to_save=["embed_tokens"]),
     ),
+    # Queries, keys and values by heads of keys in one matrix.
+    "falcon_norms_all": ("falcon_norms", dict(r=3, lora_alpha=6, target_modules="all-linear")),
+    "gptj_all": ("gptj", dict(r=3, lora_alpha=6, target_modules="all-linear")),
+    "opt_all": ("opt", dict(r=3, lora_alpha=6, target_modules="all-linear")),
 }
 
 

@@ -53,8 +53,22 @@ def rope_facts(config):
     }
 
 
+def kv_head_count(config):
+    """Heads of keys, as the modelling code of this transformers decides."""
+    heads = config.num_attention_heads
+    if config.model_type == "falcon" and not config.new_decoder_architecture:
+        return 1 if config.multi_query else heads
+    if config.model_type == "falcon":
+        return config.num_kv_heads
+    if config.model_type == "gpt_bigcode":
+        return 1 if config.multi_query else heads
+    return config.to_dict().get("num_key_value_heads", heads)
+
+
 def sliding_layers(config):
     """Which layers use the window, as the modelling code of this transformers decides."""
+    if config.model_type == "gpt_neo":
+        return [i for i, kind in enumerate(config.attention_layers) if kind == "local"]
     window = getattr(config, "sliding_window", None)
     if window is None:
         return []
@@ -85,9 +99,7 @@ def facts(config):
     if hasattr(config, "num_attention_heads"):  # else no layer has attention
         heads = {
             "head_count": config.num_attention_heads,
-            "kv_head_count": config.to_dict().get(
-                "num_key_value_heads", config.num_attention_heads
-            ),
+            "kv_head_count": kv_head_count(config),
             "head_dim": head_dim(config),
             "context_max": config.max_position_embeddings,
         }
@@ -97,10 +109,12 @@ def facts(config):
         **heads,
         "tied": config.tie_word_embeddings,
         "eos": [token for token in eos if token < config.vocab_size],
-        "sliding_window": getattr(config, "sliding_window", None) or 0,
+        "sliding_window": getattr(config, "sliding_window", None)
+        or getattr(config, "window_size", 0),
         "sliding_layers": sliding_layers(config),
     }
-    if heads and config.model_type not in ("gpt2", "nemotron_h", "jamba", "kimi_linear"):
+    silent = ("gpt2", "gpt_bigcode", "opt", "gpt_neo", "gptj", "nemotron_h", "jamba", "kimi_linear")
+    if heads and config.model_type not in silent:
         known["rope"] = rope_facts(config)
     try:
         import torch

@@ -6,11 +6,11 @@ of experts, are as close as the errors of what the tests compare, such as those 
 
 import dataclasses
 
-from tiny_models import dense, experts, gemma, granite, images, latents, llama, recurrent
+from tiny_models import dense, early, experts, gemma, granite, images, latents, llama, recurrent
 
 MODELS = {
     name: model
-    for family in (llama, dense, gemma, granite, experts, latents, recurrent, images)
+    for family in (llama, dense, early, gemma, granite, experts, latents, recurrent, images)
     for name, model in family.MODELS.items()
 }
 # As transformers keeps experts in memory, and writes them where it is told to; so are published

@@ -138,6 +138,7 @@ TEST(GgufExport, RefusesWhatGgufFilesCannotSay) {
         Case{"mellum", "use_cache", true, "family mellum"},
         Case{"hyperclovax", "use_cache", true, "family hyperclovax"},
         Case{"opt", "use_cache", true, "family opt"},
+        Case{"minicpm", "use_cache", true, "family minicpm"},
         Case{"falcon", "use_cache", true, "family falcon"},
         Case{"granite_swa", "use_cache", true, "family granite_swa"},
         Case{"granitemoe_swa", "use_cache", true, "family granitemoe_swa"},

@@ -332,6 +332,7 @@ std::vector<std::string> lora_linear_modules(const ModelConfig& config) {
   if (family == Family::kStarCoder2) {
     return {"c_fc", "c_proj", "k_proj", "o_proj", "q_proj", "v_proj"};
   }
+  if (family == Family::kInternLm2) return {"w1", "w2", "w3", "wo", "wqkv"};
   if (family == Family::kExaone) {
     return {"c_fc_0", "c_fc_1", "c_proj", "k_proj", "out_proj", "q_proj", "v_proj"};
   }

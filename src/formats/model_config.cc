@@ -289,7 +289,7 @@ class Checker {
     JIGE_DO(require(c_.family != Family::kGptJ || plain, "rotary positions of theta 10000"));
     JIGE_DO(require(family_.turns_parts || family_.latent_attention || c_.rotary_dim == 0,
                     "heads that turn as a whole"));
-    const bool longrope = c_.family == Family::kPhi3 || c_.family == Family::kMiniCpm3;
+    const bool longrope = c_.family == Family::kPhi3 || is_minicpm(c_.family);
     JIGE_DO(require(c_.family == Family::kGte || c_.rope.scaling != RopeScaling::kNtk, "no ntk"));
     JIGE_DO(require(longrope || c_.rope.scaling != RopeScaling::kLongRope, "no longrope"));
     const bool by_theta = family_.unturned == UnturnedRule::kByTheta;
@@ -362,7 +362,7 @@ class Checker {
     JIGE_DO(attention_features());
     JIGE_DO(window_features());
     JIGE_DO(activation_features());
-    const bool scaled = family_.granite_scales || c_.family == Family::kMiniCpm3;
+    const bool scaled = family_.granite_scales || is_minicpm(c_.family);
     JIGE_DO(require(scaled || (c_.residual_scale == 1 && c_.logits_divisor == 1),
                     "no residual_multiplier and no logits_scaling"));
     const bool multiplied = family_.logits_multiplied;
@@ -379,8 +379,8 @@ class Checker {
     JIGE_DO(check_deberta(c_, where_));
     const bool covers = family_.encoder ? !family_.shares_heads : covers_width(c_.family);
     if (!covers) return {};
-    const bool all_or_one = c_.family == Family::kFalcon || c_.kv_head_count == 1;
-    JIGE_DO(require(c_.kv_head_count == c_.head_count || (family_.shares_heads && all_or_one),
+    const bool grouped = c_.family != Family::kGptBigCode || c_.kv_head_count == 1;
+    JIGE_DO(require(c_.kv_head_count == c_.head_count || (family_.shares_heads && grouped),
                     "as many key/value heads as heads"));
     return require(
         c_.head_count * c_.head_dim == c_.hidden_size,

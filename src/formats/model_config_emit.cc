@@ -10,6 +10,7 @@
 #include "formats/model_config_encoder.h"
 #include "formats/model_config_experts.h"
 #include "formats/model_config_falcon.h"
+#include "formats/model_config_fields.h"
 #include "formats/model_config_gemma3n.h"
 #include "formats/model_config_gemma4.h"
 #include "formats/model_config_granite.h"
@@ -17,6 +18,7 @@
 #include "formats/model_config_layers.h"
 #include "formats/model_config_learned.h"
 #include "formats/model_config_llama4.h"
+#include "formats/model_config_minicpm.h"
 #include "formats/model_config_parts.h"
 #include "formats/model_config_recurrent.h"
 #include "formats/model_config_recurrent_only.h"
@@ -32,12 +34,6 @@ std::string_view torch_name(DType dtype) {
 }
 
 Json id_or_null(int32_t id) { return id < 0 ? Json() : Json(id); }
-
-// Whole numbers are written as such: where transformers declares an integer, it takes no other.
-Json number_or_whole(double value) {
-  if (value == std::floor(value) && std::abs(value) < 1e15) return static_cast<int64_t>(value);
-  return value;
-}
 
 Json eos_json(const std::vector<int32_t>& ids) {
   if (ids.empty()) return nullptr;
@@ -101,24 +97,6 @@ void emit_granite_scales(const ModelConfig& config, Json& out) {
   out["logits_scaling"] = multiplied ? config.logits_scale : config.logits_divisor;
 }
 
-// What divided by `divisor` gives `quotient` again.
-double dividend_of(double quotient, double divisor) {
-  const double product = quotient * divisor;
-  for (const double near :
-       {product, std::nextafter(product, 0.0), std::nextafter(product, 1e300)}) {
-    if (near / divisor == quotient) return near;
-  }
-  return product;
-}
-
-void emit_minicpm3(const ModelConfig& config, Json& out) {
-  out["scale_emb"] = number_or_whole(config.embedding_scale);
-  out["scale_depth"] =
-      dividend_of(config.residual_scale, std::sqrt(static_cast<double>(config.layer_count)));
-  out["dim_model_base"] =
-      std::llround(static_cast<double>(config.hidden_size) / config.logits_divisor);
-}
-
 void emit_smollm3(const ModelConfig& config, Json& out) {
   Json turned = Json::array();
   for (int64_t i = 0; i < config.layer_count; ++i) {
@@ -137,6 +115,7 @@ bool lists_windows(Family family) {
     case Family::kOlmo3:
     case Family::kCohere2:
     case Family::kCwm:
+    case Family::kMinistral:
     case Family::kExaone4:
     case Family::kExaoneMoe:
     case Family::kMellum:
@@ -193,8 +172,9 @@ void emit_family_fields(const ModelConfig& config, Json& out) {
       emit_windows(config, out);
       emit_gemma3n(config, out);
       break;
+    case Family::kMiniCpm:
     case Family::kMiniCpm3:
-      emit_minicpm3(config, out);
+      emit_minicpm(config, out);
       break;
     case Family::kLlama4:
       emit_llama4_layers(config, out);
@@ -209,15 +189,9 @@ void emit_family_fields(const ModelConfig& config, Json& out) {
     case Family::kSeedOss:
       out["residual_dropout"] = 0.0;
       break;
-    case Family::kFalcon:
-      emit_falcon(config, out);
-      [[fallthrough]];
     case Family::kGptNeoX:
       out["hidden_dropout"] = 0.0;
       break;
-    case Family::kGptJ:
-      out["attn_pdrop"] = 0.0;
-      [[fallthrough]];
     case Family::kPhi:
       out["resid_pdrop"] = 0.0;
       out["embd_pdrop"] = 0.0;
@@ -233,6 +207,11 @@ void emit_family_features(const ModelConfig& config, Json& out) {
   if (may_be_recurrent(config.family)) emit_recurrent(config, out);
   if (family.single_parts) emit_single_parts(config, out);
   if (family.granite_scales) emit_granite_scales(config, out);
+  if (config.family == Family::kFalcon) emit_falcon(config, out);
+  if (config.family == Family::kInternLm2) {
+    out["num_key_value_heads"] = config.kv_head_count;
+    out["bias"] = false;
+  }
   if (family.unturned == UnturnedRule::kByTheta) emit_layer_thetas(config, out);
   if (family.logits_cap_field) out["final_logit_softcapping"] = cap_or_null(config.logits_cap);
   if (family.logit_scale) out["logit_scale"] = config.logits_scale;

@@ -4,6 +4,7 @@
 // Threads: pure functions.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -25,6 +26,12 @@ inline Result<int64_t> get_size_or(const Json& config, std::string_view field, i
   if (find_field(config, field) && value < 1) {
     return fail(Code::kCorrupt, "{}: field \"{}\" is {}; it must be positive", where, field, value);
   }
+  return value;
+}
+
+// Whole numbers are written as such: where transformers declares an integer, it takes no other.
+inline Json number_or_whole(double value) {
+  if (value == std::floor(value) && std::abs(value) < 1e15) return static_cast<int64_t>(value);
   return value;
 }
 

@@ -142,16 +142,4 @@ int64_t latent_parameter_count(const ModelConfig& config) {
   return count;
 }
 
-Status parse_minicpm3_scales(const Json& config, ModelConfig& out, std::string_view where) {
-  const auto depth = std::sqrt(static_cast<double>(std::max<int64_t>(out.layer_count, 1)));
-  const bool unscaled = present(config, "scale_depth") && !find_field(config, "scale_depth");
-  JIGE_TRY(out.embedding_scale, get_number_or(config, "scale_emb", 12.0, where));
-  JIGE_TRY(out.residual_scale, get_number_or(config, "scale_depth", unscaled ? depth : 1.4, where));
-  out.residual_scale /= depth;
-  const int64_t usual_base = present(config, "dim_model_base") ? out.hidden_size : 256;
-  JIGE_TRY(const int64_t base, get_size_or(config, "dim_model_base", usual_base, where));
-  out.logits_divisor = static_cast<double>(out.hidden_size) / static_cast<double>(base);
-  return {};
-}
-
 }  // namespace jige::formats

@@ -20,7 +20,5 @@ Status check_latent(const ModelConfig& config, std::string_view where);
 
 // Parameters of a layer's attention but its norms of the width.
 int64_t latent_parameter_count(const ModelConfig& config);
-// What MiniCPM3 multiplies embeddings, parts of layers and logits with.
-Status parse_minicpm3_scales(const Json& config, ModelConfig& out, std::string_view where);
 
 }  // namespace jige::formats

@@ -22,6 +22,7 @@
 #include "formats/model_config_layers.h"
 #include "formats/model_config_learned.h"
 #include "formats/model_config_lfm2.h"
+#include "formats/model_config_minicpm.h"
 #include "formats/model_config_parts.h"
 #include "formats/model_config_recurrent.h"
 #include "formats/model_config_recurrent_only.h"
@@ -48,7 +49,8 @@ Result<std::string> first_architecture(const Json& config, std::string_view wher
 }
 
 Result<Family> detect_family(const Json& config, std::string_view where) {
-  JIGE_TRY(const std::string type, get_string_or(config, "model_type", "", where));
+  JIGE_TRY(std::string type, get_string_or(config, "model_type", "", where));
+  if (type == "kimi_k2") type = "deepseek_v3";  // which it is, in all but the name
   JIGE_TRY(const std::string name, first_architecture(config, where));
   if (type.empty() && name.empty()) {
     return fail(Code::kNotFound, "{}: fields \"model_type\" and \"architectures\" are missing",
@@ -99,7 +101,7 @@ Result<DType> parse_stored_dtype(const Json& config, std::string_view where) {
 Result<int64_t> parse_kv_head_count(const Json& config, const ModelConfig& out,
                                     std::string_view where) {
   if (out.family == Family::kFalcon) return parse_falcon_kv_heads(config, out, where);
-  if (out.qkv_by_head) return out.head_count;
+  if (out.qkv_by_head && !family_info(out.family).shares_heads) return out.head_count;
   int64_t fallback = family_info(out.family).kv_heads;
   if (fallback == 0 || present(config, "num_key_value_heads")) fallback = out.head_count;
   return get_size_or(config, "num_key_value_heads", fallback, where);
@@ -133,7 +135,7 @@ Status parse_activation(const Json& config, ModelConfig& out, std::string_view w
               field, activation, family_name(out.family), wanted);
 }
 
-// Fields that would change what a family computes, where they are not absent, null or false.
+// Fields that would change what a family computes, where they are not absent, null, false or 0.
 std::vector<const char*> variant_fields(Family family) {
   switch (family) {
     case Family::kOlmo:
@@ -145,6 +147,10 @@ std::vector<const char*> variant_fields(Family family) {
       return {"clip_qkv", "use_sliding_window"};
     case Family::kPhi:
       return {"qk_layernorm"};
+    case Family::kInternLm2:
+      return {"bias"};
+    case Family::kMiniCpm:
+      return {"attention_bias", "num_experts", "sparse_config"};
     case Family::kFalcon:
       return {"alibi", "apply_residual_connection_post_layernorm"};
     case Family::kHyV3:
@@ -172,7 +178,7 @@ std::vector<const char*> variant_fields(Family family) {
 Status refuse_variants(const Json& config, Family family, std::string_view where) {
   for (const char* field : variant_fields(family)) {
     const Json* value = find_field(config, field);
-    if (!value || (value->is_boolean() && !value->get<bool>())) continue;
+    if (!value || *value == false || *value == 0) continue;
     return fail(Code::kUnsupported, "{}: field \"{}\" is {}, which Jige does not support", where,
                 field, dump_json(*value).substr(0, 80));
   }
@@ -215,7 +221,7 @@ Status parse_scales(const Json& config, ModelConfig& out, std::string_view where
     double& logits = family.logits_multiplied ? out.logits_scale : out.logits_divisor;
     JIGE_TRY(logits, get_number_or(config, "logits_scaling", 1.0, where));
   }
-  if (out.family == Family::kMiniCpm3) JIGE_DO(parse_minicpm3_scales(config, out, where));
+  if (is_minicpm(out.family)) JIGE_DO(parse_minicpm_scales(config, out, where));
   if (family.logit_scale) {
     JIGE_TRY(out.logits_scale,
              get_number_or(config, "logit_scale", kCohereLogitScaleDefault, where));

@@ -75,7 +75,7 @@ Result<RopeScaling> scaling_of(const std::string& type, Family family, std::stri
   } else if (is_hunyuan(family)) {
     if (type == "dynamic") return RopeScaling::kNone;  // another theta: see raise_theta()
     known = "default, and dynamic with an alpha";
-  } else if (family == Family::kPhi3 || family == Family::kMiniCpm3) {
+  } else if (family == Family::kPhi3 || is_minicpm(family)) {
     if (type == "longrope" || type == "su") return RopeScaling::kLongRope;
     known = "default and longrope";
   } else if (family == Family::kStableLm) {
@@ -88,7 +88,8 @@ Result<RopeScaling> scaling_of(const std::string& type, Family family, std::stri
     known = "default and yarn";
   } else {
     // Up to the context of the model nothing changes by it, and longer ones there are none.
-    if (type == "dynamic" && family == Family::kInternLm3) return RopeScaling::kNone;
+    const bool internlm = family == Family::kInternLm2 || family == Family::kInternLm3;
+    if (type == "dynamic" && internlm) return RopeScaling::kNone;
     if (type == "linear") return RopeScaling::kLinear;
     if (type == "llama3") return RopeScaling::kLlama3;
     if (type == "yarn") return RopeScaling::kYarn;

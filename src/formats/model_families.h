@@ -66,6 +66,11 @@ inline double usual_balance_weight(Family family) {
   return is_olmo_moe(family) ? 0.01 : ExpertConfig().balance_weight;
 }
 
+// What they multiply with comes in the same fields.
+inline constexpr bool is_minicpm(Family family) {
+  return family == Family::kMiniCpm || family == Family::kMiniCpm3;
+}
+
 inline bool is_qwen(Family family) { return family == Family::kQwen2 || family == Family::kQwen3; }
 
 // Granite with experts, of version 3 or 4.

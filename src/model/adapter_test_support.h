@@ -97,7 +97,7 @@ inline std::vector<AdapterSource> write_three_adapters(const std::string& folder
       .rank = 1,
       .alpha = 1,
       .use_dora = true,
-      .target_modules = {"c_proj", "dense", "in_proj", "o_proj", "out_proj"}};
+      .target_modules = {"c_proj", "dense", "in_proj", "o_proj", "out_proj", "wo"}};
   return {{"all", write_adapter(folder + "/all", base_folder, all, 1)},
           {"some", write_adapter(folder + "/some", base_folder, some, 2)},
           {"other", write_adapter(folder + "/other", base_folder, other, 3)}};

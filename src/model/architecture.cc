@@ -110,6 +110,8 @@ ModelNames model_names(const formats::ModelConfig& config) {
       return {"gpt_neox.embed_in", "", "gpt_neox.final_layer_norm", "embed_out"};
     case formats::Family::kPhi:
       return {"model.embed_tokens", "", "model.final_layernorm", "lm_head"};
+    case formats::Family::kInternLm2:
+      return {"model.tok_embeddings", "", "model.norm", "output"};
     case formats::Family::kLfm2:
     case formats::Family::kLfm2Moe:
     case formats::Family::kLfm3:

@@ -340,6 +340,14 @@ void set_own_names(LayerNames& names, formats::Family family, const std::string&
       names.ffn_input = {layer + ".feed_forward.gate_proj", layer + ".feed_forward.up_proj"};
       names.ffn_output = layer + ".feed_forward.down_proj";
       break;
+    case formats::Family::kInternLm2:
+      names.norm1 = layer + ".attention_norm";
+      names.attention.qkv = {layer + ".attention.wqkv"};
+      names.attention_output = layer + ".attention.wo";
+      names.norm2 = layer + ".ffn_norm";
+      names.ffn_input = {layer + ".feed_forward.w1", layer + ".feed_forward.w3"};
+      names.ffn_output = layer + ".feed_forward.w2";
+      break;
     case formats::Family::kStarCoder2:
       names.ffn_input = {mlp + "c_fc"};
       names.ffn_output = mlp + "c_proj";

@@ -326,6 +326,24 @@ inline void add_hybrid_features(formats::ModelConfig& config) {
   }
 }
 
+// What layers do that compute as Llama's do, but for one thing.
+inline void add_llama_features(formats::ModelConfig& config) {
+  if (config.family == formats::Family::kMinistral) {
+    config.sliding_window = 5;
+    config.layer_is_sliding = {1, 0};
+  } else if (config.family == formats::Family::kInternLm2) {
+    config.qkv_by_head = true;
+    config.head_dim = 5 * 2;
+    config.head_count = 2;
+    config.kv_head_count = 1;
+  } else {  // MiniCPM
+    config.tied_embeddings = true;
+    config.embedding_scale = 3.0;
+    config.residual_scale = 0.6;
+    config.logits_divisor = 2;
+  }
+}
+
 // A model small enough for finite differences, with every feature of its family.
 inline formats::ModelConfig tiny_config(formats::Family family) {
   formats::ModelConfig config;
@@ -343,6 +361,11 @@ inline formats::ModelConfig tiny_config(formats::Family family) {
     case formats::Family::kLlama:
     case formats::Family::kIQuestCoder:
     case formats::Family::kExaone:
+      break;
+    case formats::Family::kMinistral:
+    case formats::Family::kMiniCpm:
+    case formats::Family::kInternLm2:
+      add_llama_features(config);
       break;
     case formats::Family::kMistral:
       config.sliding_window = 5;

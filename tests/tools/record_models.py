@@ -36,6 +36,7 @@ from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 from stored_names import as_stored
 from tiny_models import MODELS
 from tiny_models.common import VOCAB
+from tiny_models.published import PUBLISHED
 
 TOKENS = 44
 # What is added to the scores of experts for their choice alone.
@@ -181,6 +182,23 @@ def record_training(folder, generator):
         file.write("\n")
 
 
+def publish(name, folder):
+    """Gives the folder the names of the class that it stands for, where that is not transformers'."""
+    if name not in PUBLISHED:
+        return
+    make_config, make_tensors = PUBLISHED[name]
+    path = os.path.join(folder, "config.json")
+    with open(path) as file:
+        old = json.load(file)
+    with open(path, "w") as file:
+        json.dump(make_config(dict(old)), file, indent=2)
+        file.write("\n")
+    for file in ("model.safetensors", "gradients.safetensors"):
+        path = os.path.join(folder, file)
+        tensors = make_tensors(safetensors.torch.load_file(path), old)
+        safetensors.torch.save_file(tensors, path, metadata={"format": "pt"})
+
+
 def record_model(name, root):
     tiny = MODELS[name]
     folder = os.path.join(root, name)
@@ -210,6 +228,7 @@ def record_model(name, root):
         record_gradients(folder, generator)
     if tiny.steps:
         record_training(folder, generator)
+    publish(name, folder)
     print(f"{name}: |logits| up to {float(logits.abs().max()):.2f}")
 
 

@@ -22,6 +22,12 @@ CASES = {
              pad_token_id=0),
     ),
     "mistral": ("MistralConfig", dict(SIZES)),
+    "ministral": ("MinistralConfig", dict(SIZES, head_dim=16)),
+    "ministral_listed": (
+        "MinistralConfig",
+        dict(SIZES, head_dim=8, sliding_window=16,
+             layer_types=["full_attention", "sliding_attention"] * 2),
+    ),
     "mistral_full": ("MistralConfig", dict(SIZES, sliding_window=None, rope_theta=1000000.0)),
     "qwen2": ("Qwen2Config", dict(SIZES, tie_word_embeddings=True, rope_theta=1000000.0,
                                   bos_token_id=90, eos_token_id=91)),

@@ -36,6 +36,21 @@ GRANITE_SWA = dict(
 )
 
 MODELS = {
+    "minicpm": TinyModel(
+        GraniteForCausalLM,
+        GraniteConfig(
+            **COMMON,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            embedding_multiplier=6,
+            attention_multiplier=8**-0.5,
+            residual_multiplier=0.9 / 2**0.5,
+            logits_scaling=2.0,
+            tie_word_embeddings=True,
+        ),
+        torch.float32,
+        seed=1214,
+    ),
     "granite": TinyModel(
         GraniteForCausalLM,
         GraniteConfig(

@@ -25,6 +25,8 @@ from transformers import (
     LlamaForCausalLM,
     Ministral3Config,
     Ministral3ForCausalLM,
+    MinistralConfig,
+    MinistralForCausalLM,
     MistralConfig,
     MistralForCausalLM,
     NanoChatConfig,
@@ -64,6 +66,24 @@ MODELS = {
         seed=1001,
         gradients=False,
         save_options={"max_shard_size": "20KB"},
+    ),
+    "internlm2": TinyModel(
+        LlamaForCausalLM,
+        LlamaConfig(
+            **COMMON, num_attention_heads=8, num_key_value_heads=2,
+            rope_parameters=dict(rope_type="default", rope_theta=50000.0),
+        ),
+        torch.bfloat16,
+        seed=1211,
+    ),
+    "ministral": TinyModel(
+        MinistralForCausalLM,
+        MinistralConfig(
+            **COMMON, num_attention_heads=4, num_key_value_heads=2, head_dim=10, sliding_window=9,
+            layer_types=["sliding_attention", "full_attention"],
+        ),
+        torch.float32,
+        seed=1230,
     ),
     "llama_linear_biases": TinyModel(
         LlamaForCausalLM,

@@ -35,7 +35,8 @@ bool has_weights(const std::string& folder) {
   for (const auto& entry : fs::directory_iterator(folder, error)) {
     const std::string name = entry.path().filename().string();
     const bool safetensors = name.find(".safetensors") != std::string::npos;
-    if (safetensors || name.starts_with("pytorch_model") || name.ends_with(".gguf")) return true;
+    const bool torch = name.starts_with("pytorch_model") || name.starts_with("adapter_model");
+    if (safetensors || torch || name.ends_with(".gguf")) return true;
   }
   return false;
 }

@@ -25,7 +25,10 @@
 #include "formats/tensor_folder.h"
 #include "formats/test_support.h"
 #include "formats/token_bin.h"
+#include "formats/torch_file.h"
+#include "formats/torch_test_support.h"
 #include "formats/xxhash64.h"
+#include "formats/zip_directory.h"
 
 namespace jige::formats {
 namespace {
@@ -83,6 +86,68 @@ TEST(FormatsFuzz, SafetensorsHeaders) {
     ASSERT_EQ(header->index.size(), header->tensors.size());
   });
   EXPECT_GT(accepted, 100);  // damage to data alone is not the header's business
+}
+
+void expect_inside(const TensorTable& table, const std::string& file) {
+  for (const StoredTensor& tensor : table.tensors) {
+    ASSERT_LE(tensor.offset, file.size());
+    ASSERT_LE(tensor.bytes, file.size() - tensor.offset);
+    ASSERT_GE(tensor.count(), 0);
+    const auto bits = static_cast<uint64_t>(stored_type_bits(tensor.dtype_name));
+    ASSERT_EQ(static_cast<uint64_t>(tensor.count()) * bits, tensor.bytes * 8);
+    ASSERT_LE(tensor.name.size(), kTensorNameBytesMax);
+  }
+  ASSERT_EQ(table.index.size(), table.tensors.size());
+}
+
+TEST(FormatsFuzz, TorchFiles) {
+  std::vector<std::string> seeds = seeds_below("torch", ".bin");
+  const auto readable = SafetensorsFile::open(fixture("weights/readable.safetensors"));
+  ASSERT_TRUE(readable);
+  seeds.push_back(torch_archive(torch_tensors(*readable), true));
+  int accepted = 0;
+  fuzz(seeds, 20'000, [&](const std::string& file) {
+    const auto table = parse_torch_file(bytes_of(file), "file");
+    if (!table) return expect_message(table.error(), "file");
+    ++accepted;
+    expect_inside(*table, file);
+  });
+  EXPECT_GT(accepted, 300);  // most seeds are refused as they are
+}
+
+// The pickles alone are damaged, and put beside the storages that they are of.
+TEST(FormatsFuzz, TorchPickles) {
+  std::vector<std::string> pickles;
+  std::vector<std::vector<ZipEntry>> storages;
+  const std::vector<std::string> files = seeds_below("torch/good", ".bin");
+  for (const std::string& file : files) {
+    const auto entries = read_zip_directory(bytes_of(file), "seed");
+    if (!entries) continue;
+    storages.emplace_back();
+    for (const ZipEntry& entry : *entries) {
+      if (entry.name.ends_with("/data.pkl")) {
+        pickles.push_back(file.substr(entry.offset, entry.bytes));
+      } else {
+        storages.back().push_back(entry);
+      }
+    }
+  }
+  ASSERT_EQ(pickles.size(), storages.size());
+  int accepted = 0;
+  uint64_t round = 0;
+  fuzz(pickles, 20'000, [&](const std::string& pickle) {
+    ZipBuilder zip;
+    zip.add("archive/data.pkl", pickle);
+    for (const ZipEntry& entry : storages[round++ % storages.size()]) {
+      zip.add(entry.name, std::string(entry.bytes, 'x'));
+    }
+    const std::string file = zip.bytes();
+    const auto table = parse_torch_file(bytes_of(file), "file");
+    if (!table) return expect_message(table.error(), "file");
+    ++accepted;
+    expect_inside(*table, file);
+  });
+  EXPECT_GT(accepted, 1000);
 }
 
 // Headers alone are damaged: most of a file is numbers, which may be anything.

@@ -3,19 +3,13 @@
 #include <cstring>
 #include <limits>
 
+#include "formats/byte_reader.h"
 #include "formats/gguf.h"
 
 namespace jige::formats {
 namespace {
 
 constexpr uint64_t kInt64Max = static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
-
-template <typename T>
-T number_at(const std::byte* at) {
-  T value;
-  std::memcpy(&value, at, sizeof value);
-  return value;
-}
 
 // Element `i` of an array of whole numbers; nullopt for other types and values above int64.
 std::optional<int64_t> int_in(const GgufNumbers& numbers, uint64_t i) {

@@ -5,28 +5,22 @@
 
 namespace jige::formats {
 
-int64_t StoredTensor::count() const {
-  int64_t product = 1;
-  for (const int64_t dim : dims) product *= dim;
-  return product;
-}
-
-SafetensorsFile::SafetensorsFile(MappedFile map, SafetensorsHeader header)
-    : map_(std::move(map)), header_(std::move(header)), copies_(std::make_unique<Copies>()) {}
+SafetensorsFile::SafetensorsFile(MappedFile map, TensorTable table)
+    : map_(std::move(map)), table_(std::move(table)), copies_(std::make_unique<Copies>()) {}
 
 Result<SafetensorsFile> SafetensorsFile::open(const std::string& path) {
   JIGE_TRY(MappedFile map, MappedFile::open(path));
-  JIGE_TRY(SafetensorsHeader header, parse_safetensors_header(map.bytes(), path));
-  return SafetensorsFile(std::move(map), std::move(header));
+  JIGE_TRY(TensorTable table, parse_safetensors_header(map.bytes(), path));
+  return SafetensorsFile(std::move(map), std::move(table));
 }
 
 const StoredTensor* SafetensorsFile::find(std::string_view name) const {
-  const auto it = header_.index.find(name);
-  return it == header_.index.end() ? nullptr : &header_.tensors[it->second];
+  const auto it = table_.index.find(name);
+  return it == table_.index.end() ? nullptr : &table_.tensors[it->second];
 }
 
 Result<const std::byte*> SafetensorsFile::aligned_copy(size_t index) const {
-  const StoredTensor& tensor = header_.tensors[index];
+  const StoredTensor& tensor = table_.tensors[index];
   const std::lock_guard lock(copies_->mutex);
   std::unique_ptr<std::byte[]>& copy = copies_->by_index[index];
   if (!copy) {
@@ -62,7 +56,7 @@ Result<TensorView> SafetensorsFile::view(std::string_view name) const {
   const std::byte* data = map_.bytes().data() + tensor->offset;
   const auto element_bytes = static_cast<uint64_t>(dtype_info(*tensor->dtype).block_bytes);
   if (tensor->offset % element_bytes != 0) {
-    JIGE_TRY(data, aligned_copy(static_cast<size_t>(tensor - header_.tensors.data())));
+    JIGE_TRY(data, aligned_copy(static_cast<size_t>(tensor - table_.tensors.data())));
   }
   return TensorView::of(const_cast<std::byte*>(data), *tensor->dtype,
                         Shape(std::span<const int64_t>(tensor->dims)));

@@ -14,7 +14,6 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -24,52 +23,31 @@
 
 #include "base/file.h"
 #include "base/result.h"
+#include "formats/stored_tensor.h"
 #include "tensor/view.h"
 
 namespace jige::formats {
 
-inline constexpr size_t kTensorNameBytesMax = 4096;
 inline constexpr uint64_t kSafetensorsHeaderBytesMax = 100'000'000;  // the format's own limit
-
-// One entry of a header. Types and ranks that Jige does not compute with are listed all the same.
-struct StoredTensor {
-  std::string name;
-  std::string dtype_name;      // as the header spells it: "BF16"
-  std::optional<DType> dtype;  // empty: listed, but refused when asked for
-  std::vector<int64_t> dims;
-  uint64_t offset = 0;  // bytes from the start of the file
-  uint64_t bytes = 0;
-
-  // Product of the dimensions; cannot overflow.
-  int64_t count() const;
-};
-
-// A checked header. Not copyable: the index refers to the names in `tensors`.
-struct SafetensorsHeader {
-  SafetensorsHeader() = default;
-  SafetensorsHeader(SafetensorsHeader&&) = default;
-  SafetensorsHeader& operator=(SafetensorsHeader&&) = default;
-
-  std::vector<StoredTensor> tensors;  // in the order of their bytes
-  std::unordered_map<std::string_view, size_t> index;
-  std::vector<std::pair<std::string, std::string>> metadata;
-};
 
 // Checks the header of a whole file given as bytes. Fails with kCorrupt, naming `where`, the tensor
 // and the contradiction.
-Result<SafetensorsHeader> parse_safetensors_header(std::span<const std::byte> file,
-                                                   std::string_view where);
+Result<TensorTable> parse_safetensors_header(std::span<const std::byte> file,
+                                             std::string_view where);
 
 class SafetensorsFile {
  public:
   // Maps a file and checks its header; no tensor data is read.
   static Result<SafetensorsFile> open(const std::string& path);
+  // A file of another kind whose tensors lie in it as those of safetensors do, each in one piece,
+  // though in any place: torch_file.h. REQUIRES: `table` is arranged, and invariant (1).
+  SafetensorsFile(MappedFile map, TensorTable table);
 
   const std::string& path() const { return map_.path(); }
   std::span<const std::byte> bytes() const { return map_.bytes(); }
-  const std::vector<StoredTensor>& tensors() const { return header_.tensors; }
+  const std::vector<StoredTensor>& tensors() const { return table_.tensors; }
   const std::vector<std::pair<std::string, std::string>>& metadata() const {
-    return header_.metadata;
+    return table_.metadata;
   }
 
   // The entry of a name, or nullptr.
@@ -88,11 +66,10 @@ class SafetensorsFile {
     std::unordered_map<size_t, std::unique_ptr<std::byte[]>> by_index;
   };
 
-  SafetensorsFile(MappedFile map, SafetensorsHeader header);
   Result<const std::byte*> aligned_copy(size_t index) const;
 
   MappedFile map_;
-  SafetensorsHeader header_;
+  TensorTable table_;
   std::unique_ptr<Copies> copies_;
 };
 

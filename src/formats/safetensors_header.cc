@@ -10,30 +10,7 @@
 namespace jige::formats {
 namespace {
 
-constexpr size_t kRankListedMax = 64;
 constexpr int kSkippedDepthMax = 16;
-
-struct StoredType {
-  std::string_view name;
-  int bits;
-};
-
-// Every type of the format, so that the sizes of tensors Jige cannot use are checked as well.
-constexpr StoredType kStoredTypes[] = {
-    {"F32", 32},    {"BF16", 16},   {"F16", 16},        {"I8", 8},          {"I32", 32},
-    {"I64", 64},    {"U8", 8},      {"F64", 64},        {"C64", 64},        {"U64", 64},
-    {"U32", 32},    {"I16", 16},    {"U16", 16},        {"BOOL", 8},        {"F8_E4M3", 8},
-    {"F8_E5M2", 8}, {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"F6_E2M3", 6},
-    {"F6_E3M2", 6}, {"F4", 4},
-};
-
-std::optional<DType> readable_dtype(std::string_view name) {
-  for (const DType dtype :
-       {DType::kF32, DType::kBF16, DType::kF16, DType::kI8, DType::kI32, DType::kI64, DType::kU8}) {
-    if (dtype_info(dtype).safetensors == name) return dtype;
-  }
-  return std::nullopt;
-}
 
 // Collects the entries. Ranges are taken as they stand; check_tensor and check_coverage judge them.
 class HeaderReader : public SaxReader {
@@ -225,25 +202,13 @@ Status check_tensor(const StoredTensor& tensor, uint64_t data_bytes, std::string
                 "truncated or its header lies",
                 where, tensor.name, tensor.offset + tensor.bytes, data_bytes);
   }
-  // Zero dimensions count as one here, so that no partial product can overflow later.
-  uint64_t bound = 1;
-  bool empty = false;
-  for (const int64_t dim : tensor.dims) {
-    empty |= dim == 0;
-    if (__builtin_mul_overflow(bound, static_cast<uint64_t>(std::max<int64_t>(dim, 1)), &bound) ||
-        bound > std::numeric_limits<uint64_t>::max() / 128) {
-      return fail(Code::kCorrupt, "{}: tensor \"{}\": the product of its dimensions overflows",
-                  where, tensor.name);
-    }
-  }
-  for (const StoredType& type : kStoredTypes) {
-    if (type.name != tensor.dtype_name) continue;
-    const uint64_t bits = empty ? 0 : bound * static_cast<uint64_t>(type.bits);
-    if (bits % 8 != 0 || bits / 8 != tensor.bytes) {
-      return fail(Code::kCorrupt,
-                  "{}: tensor \"{}\": its shape and type {} need {} bytes, data_offsets give {}",
-                  where, tensor.name, type.name, (bits + 7) / 8, tensor.bytes);
-    }
+  JIGE_TRY(const uint64_t count, checked_count(tensor, where));
+  const int element_bits = stored_type_bits(tensor.dtype_name);
+  const uint64_t bits = count * static_cast<uint64_t>(element_bits);
+  if (element_bits > 0 && (bits % 8 != 0 || bits / 8 != tensor.bytes)) {
+    return fail(Code::kCorrupt,
+                "{}: tensor \"{}\": its shape and type {} need {} bytes, data_offsets give {}",
+                where, tensor.name, tensor.dtype_name, (bits + 7) / 8, tensor.bytes);
   }
   return {};
 }
@@ -297,34 +262,24 @@ Result<std::string_view> header_text(std::span<const std::byte> file, std::strin
 
 }  // namespace
 
-Result<SafetensorsHeader> parse_safetensors_header(std::span<const std::byte> file,
-                                                   std::string_view where) {
+Result<TensorTable> parse_safetensors_header(std::span<const std::byte> file,
+                                             std::string_view where) {
   JIGE_TRY(const std::string_view text, header_text(file, where));
   HeaderReader reader;
   JIGE_DO(reader.run(text, where));
 
-  SafetensorsHeader header;
-  header.metadata = std::move(reader.metadata);
-  header.tensors = std::move(reader.tensors);
+  TensorTable table;
+  table.metadata = std::move(reader.metadata);
+  table.tensors = std::move(reader.tensors);
   const uint64_t data_begin = sizeof(uint64_t) + text.size();
   const uint64_t data_bytes = file.size() - data_begin;
-  for (const StoredTensor& tensor : header.tensors) {
+  for (const StoredTensor& tensor : table.tensors) {
     JIGE_DO(check_tensor(tensor, data_bytes, where));
   }
-  std::sort(header.tensors.begin(), header.tensors.end(),
-            [](const StoredTensor& a, const StoredTensor& b) {
-              return std::tie(a.offset, a.bytes, a.name) < std::tie(b.offset, b.bytes, b.name);
-            });
-  JIGE_DO(check_coverage(header.tensors, data_bytes, where));
-  header.index.reserve(header.tensors.size());
-  for (size_t i = 0; i < header.tensors.size(); ++i) {
-    StoredTensor& tensor = header.tensors[i];
-    tensor.offset += data_begin;
-    if (!header.index.emplace(tensor.name, i).second) {
-      return fail(Code::kCorrupt, "{}: tensor \"{}\" appears twice", where, tensor.name);
-    }
-  }
-  return header;
+  JIGE_DO(table.arrange(where));
+  JIGE_DO(check_coverage(table.tensors, data_bytes, where));
+  for (StoredTensor& tensor : table.tensors) tensor.offset += data_begin;
+  return table;
 }
 
 }  // namespace jige::formats

@@ -19,7 +19,7 @@ std::string container(std::string header, std::string_view data) {
   return bytes + header + std::string(data);
 }
 
-Result<SafetensorsHeader> parse_file(std::string_view file) {
+Result<TensorTable> parse_file(std::string_view file) {
   return parse_safetensors_header(bytes_of(file), "file");
 }
 

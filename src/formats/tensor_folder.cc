@@ -5,6 +5,7 @@
 
 #include "formats/gguf.h"
 #include "formats/json_sax.h"
+#include "formats/torch_file.h"
 
 namespace jige::formats {
 namespace {
@@ -75,10 +76,21 @@ bool exists(const std::string& path) {
   return std::filesystem::exists(path, error);
 }
 
-// What to say about a folder without safetensors weights.
+constexpr std::string_view kSafetensorsSuffix = ".safetensors";
+constexpr std::string_view kTorchSuffix = ".bin";
+
+// The stem of weights that torch.save wrote, as PyTorch's files have it.
+std::string torch_stem(std::string_view stem) {
+  return stem == "model" ? "pytorch_model" : std::string(stem);
+}
+
+Result<SafetensorsFile> open_file(const std::string& path) {
+  return path.ends_with(kTorchSuffix) ? open_torch_file(path) : SafetensorsFile::open(path);
+}
+
+// What to say about a folder without weights that are read.
 tl::unexpected<Error> no_weights(const std::string& folder, std::string_view stem) {
-  for (const char* other :
-       {"pytorch_model.bin", "pytorch_model.bin.index.json", "tf_model.h5", "flax_model.msgpack"}) {
+  for (const char* other : {"tf_model.h5", "flax_model.msgpack"}) {
     if (!exists(folder + "/" + other)) continue;
     return fail(Code::kUnsupported,
                 "{}: has weights only as {}, which Jige does not read; convert the folder with "
@@ -91,19 +103,23 @@ tl::unexpected<Error> no_weights(const std::string& folder, std::string_view ste
                 "{}: has weights only as {}; make a model folder of that file with `jige import`",
                 folder, file);
   }
-  if (stem == "model" && exists(folder + "/adapter_model.safetensors")) {
+  for (const char* adapter : {"adapter_model.safetensors", "adapter_model.bin"}) {
+    if (stem != "model" || !exists(folder + "/" + adapter)) continue;
     return fail(Code::kNotFound,
-                "{}: is an adapter (adapter_model.safetensors), not a whole model; name the folder "
-                "of its base model as the model",
-                folder);
+                "{}: is an adapter ({}), not a whole model; name the folder of its base model as "
+                "the model",
+                folder, adapter);
   }
-  return fail(Code::kNotFound, "{}: has neither {}.safetensors nor {}.safetensors.index.json",
-              folder, stem, stem);
+  return fail(Code::kNotFound,
+              "{0}: has neither {1}.safetensors nor {1}.safetensors.index.json, nor {2}.bin or "
+              "{2}.bin.index.json",
+              folder, stem, torch_stem(stem));
 }
 
 }  // namespace
 
-Result<WeightMap> parse_weight_index(std::string_view text, std::string_view where) {
+Result<WeightMap> parse_weight_index(std::string_view text, std::string_view where,
+                                     std::string_view suffix) {
   IndexReader reader;
   JIGE_DO(reader.run(text, where));
   if (!reader.found) return fail(Code::kCorrupt, "{}: has no object \"weight_map\"", where);
@@ -114,12 +130,11 @@ Result<WeightMap> parse_weight_index(std::string_view text, std::string_view whe
     if (!names.insert(name).second) {
       return fail(Code::kCorrupt, "{}: tensor \"{}\" is listed twice", where, name);
     }
-    if (file.find('/') != std::string::npos || file.starts_with('.') ||
-        !file.ends_with(".safetensors")) {
+    if (file.find('/') != std::string::npos || file.starts_with('.') || !file.ends_with(suffix)) {
       return fail(Code::kCorrupt,
                   "{}: tensor \"{}\" is said to be in \"{}\", which is not the plain name of a "
-                  ".safetensors file",
-                  where, name, file);
+                  "{} file",
+                  where, name, file, suffix);
     }
     files.insert(file);
     if (files.size() > kShardCountMax) {
@@ -129,9 +144,9 @@ Result<WeightMap> parse_weight_index(std::string_view text, std::string_view whe
   return std::move(reader.entries);
 }
 
-Status TensorFolder::open_shards(const std::string& index_path) {
+Status TensorFolder::open_shards(const std::string& index_path, std::string_view suffix) {
   JIGE_TRY(const std::string text, read_file(index_path, kIndexBytesMax));
-  JIGE_TRY(const WeightMap entries, parse_weight_index(text, index_path));
+  JIGE_TRY(const WeightMap entries, parse_weight_index(text, index_path, suffix));
   std::unordered_map<std::string_view, size_t> shard_of;
   for (const auto& [name, file] : entries) {
     if (shard_of.contains(file)) continue;
@@ -143,7 +158,7 @@ Status TensorFolder::open_shards(const std::string& index_path) {
           "again",
           index_path, file, name);
     }
-    JIGE_TRY(SafetensorsFile shard, SafetensorsFile::open(path));
+    JIGE_TRY(SafetensorsFile shard, open_file(path));
     shard_of.emplace(file, files_.size());
     files_.push_back(std::move(shard));
   }
@@ -170,19 +185,25 @@ Result<TensorFolder> TensorFolder::open(const std::string& folder, std::string_v
     return fail(Code::kNotFound, "{}: is not a folder", folder);
   }
   TensorFolder result(folder);
-  const std::string single = fmt::format("{}/{}.safetensors", folder, stem);
-  if (exists(single)) {
-    JIGE_TRY(SafetensorsFile file, SafetensorsFile::open(single));
-    result.files_.push_back(std::move(file));
-    for (const StoredTensor& tensor : result.files_[0].tensors()) {
-      result.file_of_.emplace(tensor.name, 0);
+  const std::pair<std::string, std::string_view> kinds[] = {{std::string(stem), kSafetensorsSuffix},
+                                                            {torch_stem(stem), kTorchSuffix}};
+  for (const auto& [of_kind, suffix] : kinds) {
+    const std::string single = fmt::format("{}/{}{}", folder, of_kind, suffix);
+    const std::string index_path = single + ".index.json";
+    if (exists(single)) {
+      JIGE_TRY(SafetensorsFile file, open_file(single));
+      result.files_.push_back(std::move(file));
+      for (const StoredTensor& tensor : result.files_[0].tensors()) {
+        result.file_of_.emplace(tensor.name, 0);
+      }
+      return result;
     }
-    return result;
+    if (exists(index_path)) {
+      JIGE_DO(result.open_shards(index_path, suffix));
+      return result;
+    }
   }
-  const std::string index_path = single + ".index.json";
-  if (!exists(index_path)) return no_weights(folder, stem);
-  JIGE_DO(result.open_shards(index_path));
-  return result;
+  return no_weights(folder, stem);
 }
 
 std::vector<const StoredTensor*> TensorFolder::tensors() const {

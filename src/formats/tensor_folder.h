@@ -1,9 +1,11 @@
 // The weights of a Hugging Face folder as one lookup: tensor name -> view, whether they stand in
-// one file (STEM.safetensors) or in shards named by STEM.safetensors.index.json.
+// one file (STEM.safetensors) or in shards named by STEM.safetensors.index.json; or, where neither
+// is there, in files of torch.save (torch_file.h): pytorch_model.bin, or of another stem than
+// "model" STEM.bin, and shards likewise. They are written as safetensors alone.
 //
 // Index layout: {"metadata": {"total_size": bytes}, "weight_map": {tensor name: file name}}. File
-// names are plain names in the same folder. When both forms are there the single file counts, as in
-// transformers.
+// names are plain names in the same folder. When both forms are there the single file counts, and
+// safetensors before others, as in transformers.
 // Invariant: a view stays valid for as long as its TensorFolder, also when that is moved.
 // Threads: const functions may be called from any thread.
 #pragma once
@@ -29,8 +31,9 @@ inline constexpr size_t kShardCountMax = 4096;
 using WeightMap = std::vector<std::pair<std::string, std::string>>;
 
 // Parses an index. Fails with kCorrupt on bad syntax, tensors listed twice, file names that leave
-// the folder or are no safetensors files, or more than kShardCountMax of them.
-Result<WeightMap> parse_weight_index(std::string_view text, std::string_view where);
+// the folder or do not end as `suffix` says, or more than kShardCountMax of them.
+Result<WeightMap> parse_weight_index(std::string_view text, std::string_view where,
+                                     std::string_view suffix = ".safetensors");
 
 class TensorFolder {
  public:
@@ -54,7 +57,7 @@ class TensorFolder {
 
  private:
   explicit TensorFolder(std::string folder) : folder_(std::move(folder)) {}
-  Status open_shards(const std::string& index_path);
+  Status open_shards(const std::string& index_path, std::string_view suffix);
 
   std::string folder_;
   std::vector<SafetensorsFile> files_;
@@ -69,7 +72,7 @@ struct TensorFolderOptions {
 // Writes the weights of a folder that exists: STEM.safetensors, or shards in the order of `sources`
 // and their index. Every new file is complete on disk before the first one is put in place, and
 // only then are files of the other form or of former shards removed; so a full disk (kExhausted)
-// leaves the old weights as they were.
+// leaves the old weights as they were. Files of torch.save stay, and no longer count.
 Status write_tensor_folder(const std::string& folder, std::span<const TensorSource> sources,
                            const TensorFolderOptions& options = {});
 

@@ -4,8 +4,10 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "formats/json_file.h"
 #include "formats/test_support.h"
+#include "formats/torch_test_support.h"
 
 namespace jige::formats {
 namespace {
@@ -139,10 +141,72 @@ TEST(TensorFolder, SaysWhatToDoAboutOtherWeights) {
   write_or_fail(scratch.file("a.gguf"), "");
   EXPECT_FAILS_WITH(TensorFolder::open(scratch.path()), Code::kUnsupported,
                     "only as a.gguf; make a model folder of that file with `jige import`");
-  write_or_fail(scratch.file("pytorch_model.bin"), "");
-  EXPECT_FAILS_WITH(TensorFolder::open(scratch.path()), Code::kUnsupported,
-                    "only as pytorch_model.bin");
+  write_or_fail(scratch.file("tf_model.h5"), "");
+  EXPECT_FAILS_WITH(TensorFolder::open(scratch.path()), Code::kUnsupported, "only as tf_model.h5");
   EXPECT_FAILS_WITH(TensorFolder::open(scratch.path()), Code::kUnsupported, "save_pretrained");
+  write_or_fail(scratch.file("pytorch_model.bin"), "");
+  EXPECT_FAILS_WITH(TensorFolder::open(scratch.path()), Code::kCorrupt, "pytorch_model.bin: has 0");
+  const ScratchFolder adapter;
+  write_or_fail(adapter.file("adapter_model.bin"), "");
+  EXPECT_FAILS_WITH(TensorFolder::open(adapter.path()), Code::kNotFound,
+                    "is an adapter (adapter_model.bin)");
+}
+
+// The folder's tensors as torch.save writes them, to be read where there are no others.
+std::vector<TorchTensor> torch_tensors_of(float base) {
+  const ScratchFolder scratch;
+  EXPECT_TRUE(write_tensor_folder(scratch.path(), Tensors(base).sources));
+  const auto file = SafetensorsFile::open(scratch.file("model.safetensors"));
+  return file ? torch_tensors(*file) : std::vector<TorchTensor>();
+}
+
+TEST(TensorFolder, ReadsFilesOfTorchWhereThereAreNoOthers) {
+  const ScratchFolder scratch;
+  const std::vector<TorchTensor> tensors = torch_tensors_of(10);
+  for (const std::string& file : {torch_archive(tensors), torch_legacy_file(tensors)}) {
+    write_or_fail(scratch.file("pytorch_model.bin"), file);
+    expect_tensors(scratch.path(), 10);
+  }
+  // In the order of transformers; what is written counts, and torch's files stay.
+  ASSERT_TRUE(write_tensor_folder(scratch.path(), Tensors(20).sources, {.shard_bytes_max = 90}));
+  expect_tensors(scratch.path(), 20);
+  EXPECT_TRUE(std::filesystem::exists(scratch.file("pytorch_model.bin")));
+  ASSERT_TRUE(write_tensor_folder(scratch.path(), Tensors(30).sources));
+  expect_tensors(scratch.path(), 30);
+  EXPECT_TRUE(std::filesystem::exists(scratch.file("pytorch_model.bin")));
+}
+
+TEST(TensorFolder, ReadsShardsOfTorch) {
+  const ScratchFolder scratch;
+  const std::vector<TorchTensor> tensors = torch_tensors_of(10);
+  const std::string first = "pytorch_model-00001-of-00002.bin";
+  const std::string second = "pytorch_model-00002-of-00002.bin";
+  write_or_fail(scratch.file(first), torch_archive({tensors[0], tensors[1]}));
+  write_or_fail(scratch.file(second), torch_legacy_file({tensors[2], tensors[3]}));
+  const auto write_index = [&](const std::string& of_t3) {
+    Json map = {{"t0", first}, {"t1", first}, {"t2", second}, {"t3", of_t3}};
+    const Json index = {{"metadata", {{"total_size", 160}}}, {"weight_map", map}};
+    write_or_fail(scratch.file("pytorch_model.bin.index.json"), dump_json(index));
+  };
+  write_index(second);
+  expect_tensors(scratch.path(), 10);
+  write_index("pytorch_model-00003-of-00003.bin");
+  EXPECT_FAILS_WITH(TensorFolder::open(scratch.path()), Code::kNotFound, "(for tensor \"t3\")");
+  write_index("model-00002-of-00002.safetensors");
+  EXPECT_FAILS_WITH(TensorFolder::open(scratch.path()), Code::kCorrupt,
+                    "is not the plain name of a .bin file");
+  write_or_fail(scratch.file("pytorch_model.bin"), torch_archive(torch_tensors_of(20)));
+  expect_tensors(scratch.path(), 20);
+}
+
+TEST(TensorFolder, ReadsAnAdapterOfTorch) {
+  const ScratchFolder scratch;
+  write_or_fail(scratch.file("adapter_model.bin"), torch_archive(torch_tensors_of(0)));
+  const auto folder = TensorFolder::open(scratch.path(), "adapter_model");
+  ASSERT_TRUE(folder) << folder.error().message;
+  EXPECT_EQ(folder->tensors().size(), 4u);
+  EXPECT_FAILS_WITH(TensorFolder::open(scratch.path(), "other"), Code::kNotFound,
+                    "nor other.bin or other.bin.index.json");
 }
 
 TEST(TensorFolder, ReadsAnAdapterByItsStem) {

@@ -1,0 +1,149 @@
+"""Records files of torch.save: what they may hold, in both containers, and what is refused.
+
+    python tests/tools/record_torch_files.py    # torch
+
+The tensors of all_types are those that record_safetensors.py records, and some that share their
+storage. Versions are noted in the recording. Output: tests/fixtures/formats/torch/.
+"""
+
+import collections
+import io
+import json
+import os
+import pathlib
+import shutil
+import zipfile
+
+import torch
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent / "fixtures" / "formats" / "torch"
+
+
+def all_types():
+    ramp = torch.arange(6, dtype=torch.float32).reshape(2, 3)
+    tensors = collections.OrderedDict({
+        "f32": ramp + 0.5,
+        "bf16": (ramp - 2).to(torch.bfloat16),
+        "f16": (ramp / 4).to(torch.float16),
+        "i8": (ramp - 3).to(torch.int8),
+        "i32": (ramp * 1000).to(torch.int32),
+        "i64": ramp.to(torch.int64) * 10**10,
+        "u8": (ramp + 250).to(torch.uint8),
+        "f64": ramp.to(torch.float64),
+        "bool": ramp > 2,
+        "f8": ramp.to(torch.float8_e4m3fn),
+        "scalar": torch.tensor(7.0),
+        "none": torch.zeros(0, 4),
+        "rank6": torch.zeros(1, 1, 1, 1, 1, 2),
+        "quote\" and é": torch.ones(1),
+    })
+    tensors["tied"] = tensors["f32"]
+    tensors["second row"] = tensors["f32"][1]
+    tensors["once"] = tensors["f32"][1].expand(1, 3)  # its first stride does not matter
+    tensors["parameter"] = torch.nn.Parameter(tensors["bf16"])
+    tensors._metadata = {"": {"version": 1}}
+    return tensors
+
+
+def small():
+    return collections.OrderedDict(w=torch.tensor([1.0, 2.0]), b=torch.tensor([3.0]).half())
+
+
+def saved(value, **options):
+    stream = io.BytesIO()
+    torch.save(value, stream, **options)
+    return stream.getvalue()
+
+
+def repacked(archive, changes=None, method=zipfile.ZIP_STORED):
+    """The archive again, with other contents of some entries, or None for none."""
+    changes = changes or {}
+    out = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(archive)) as old, zipfile.ZipFile(out, "w", method) as new:
+        for name in old.namelist():
+            content = changes.pop(name, old.read(name))
+            if content is not None:
+                new.writestr(zipfile.ZipInfo(name), content, method)
+        for name, content in changes.items():
+            new.writestr(zipfile.ZipInfo(name), content, method)
+    return out.getvalue()
+
+
+class Command:
+    """What a malicious file holds in place of a tensor."""
+
+    def __reduce__(self):
+        return os.system, ("touch called",)
+
+
+LEGACY = {"_use_new_zipfile_serialization": False}
+
+
+def good():
+    yield "all_types", saved(all_types())
+    yield "all_types_legacy", saved(all_types(), **LEGACY)
+    yield "protocol4", saved(all_types(), pickle_protocol=4)
+    yield "protocol4_legacy", saved(all_types(), pickle_protocol=4, **LEGACY)
+    yield "small", saved(small())
+    yield "small_legacy", saved(small(), **LEGACY)
+    yield "repacked", repacked(saved(small()))
+    checkpoint = {"epoch": 3, "state_dict": small(), "lr": 1e-3, "done": True, "name": "é",
+                  "large": 2**80, "called": Command(), "optimizer": {"state": {0: {"step": 5}}}}
+    yield "nested", saved(checkpoint)
+    yield "nested_legacy", saved({"model": dict(small())}, **LEGACY)
+    yield "beside_plain", saved(dict(small(), epoch=3, extra=None))
+
+
+def refused():
+    yield "command", saved(dict(small(), evil=Command())), "\"evil\" is an object of posix.system"
+    yield ("command_legacy", saved(dict(small(), evil=Command()), **LEGACY),
+           "\"evil\" is an object of posix.system")
+    yield "called", saved(Command()), "no state dict but an object of posix.system"
+    yield "packed", repacked(saved(small()), method=zipfile.ZIP_DEFLATED), "is packed"
+    yield ("transposed", saved({"w": torch.ones(2, 3).T}),
+           "tensor \"w\" is not contiguous: dimension 1 has stride 3 instead of 1")
+    yield "transposed_legacy", saved({"w": torch.ones(2, 3).T}, **LEGACY), "is not contiguous"
+    yield "expanded", saved({"w": torch.ones(1).expand(4)}), "stride 0 instead of 1"
+    yield "sparse", saved({"w": torch.eye(2).to_sparse()}), "made by _rebuild_sparse_tensor"
+    complex_ones = torch.ones(2, dtype=torch.complex64)
+    yield "conjugate", saved({"w": complex_ones.conj()}), "changes its values"
+    yield ("negative", saved({"w": torch.tensor([1 + 2j, 3j]).conj().imag.contiguous(),
+                              "v": torch.ones(3, dtype=torch.complex64).conj()[:1].imag}),
+           "tensor \"v\" is a view that changes its values")
+    yield ("wide_complex", saved({"w": torch.ones(2, dtype=torch.complex128)}),
+           "is a torch.ComplexDoubleStorage")
+    yield "module", saved(torch.nn.Linear(2, 1)), "an object of torch.nn.modules.linear.Linear"
+    yield "list", saved([torch.ones(1)]), "no state dict but another value"
+    yield "numbers", saved({"lr": 1e-3}), "holds no tensors by name"
+    yield ("two", saved({"model": small(), "ema": small()}),
+           "holds tensors in \"model\" and in \"ema\"")
+    yield ("two_levels", saved(dict(small(), ema=small())),
+           "holds tensors at the top and in \"ema\"")
+    yield "big", repacked(saved(small()), {"archive/byteorder": b"big"}), "big-endian"
+    yield ("program", repacked(saved(small()), {"archive/constants.pkl": b"\x80\x02)."}),
+           "TorchScript")
+    yield ("short_storage", repacked(saved(small()), {"archive/data/0": b"1234"}),
+           "tensor \"w\" is in storage \"0\" of 8 bytes, of which the file has 4")
+    yield ("no_storage", repacked(saved(small()), {"archive/data/0": None}),
+           "which the file does not have")
+    yield ("no_pickle", repacked(saved(small()), {"archive/data.pkl": None}),
+           "without an entry data.pkl")
+    yield "two_pickles", repacked(saved(small()), {"b/data.pkl": b"\x80\x02)."}), "two entries"
+
+
+def main():
+    shutil.rmtree(ROOT, ignore_errors=True)
+    for folder in ("good", "refused"):
+        (ROOT / folder).mkdir(parents=True)
+    for name, content in good():
+        (ROOT / "good" / f"{name}.bin").write_bytes(content)
+    words = {}
+    for name, content, said in refused():
+        (ROOT / "refused" / f"{name}.bin").write_bytes(content)
+        words[name] = said
+    expected = {"versions": {"torch": torch.__version__}, "refused": words}
+    (ROOT / "expected.json").write_text(json.dumps(expected, indent=1, ensure_ascii=False) + "\n")
+
+
+if __name__ == "__main__":
+    main()

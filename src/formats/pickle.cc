@@ -15,9 +15,7 @@ constexpr uint32_t kNothing = std::numeric_limits<uint32_t>::max();
 
 class PickleMachine {
  public:
-  PickleMachine(std::span<const std::byte> bytes, std::string_view where)
-      : reader_(bytes.first(std::min(bytes.size(), kPickleBytesMax)), where),
-        cut_(bytes.size() > kPickleBytesMax) {}
+  PickleMachine(std::span<const std::byte> bytes, std::string_view where) : reader_(bytes, where) {}
 
   Result<Pickle> run();
 
@@ -41,16 +39,16 @@ class PickleMachine {
                 opcode_at_, fmt::format(format, std::forward<Args>(args)...));
   }
 
-  // Counts items against the limit.
-  Status charge(size_t items) {
-    charged_ += items;
-    if (charged_ <= kPickleItemsMax) return {};
-    return fail(Code::kExhausted, "{}: its pickle has more than {} items", reader_.where(),
-                kPickleItemsMax);
+  // Counts against the limit.
+  Status charge(size_t steps) {
+    steps_ += steps;
+    if (steps_ <= kPickleStepsMax) return {};
+    return fail(Code::kExhausted, "{}: its pickle has more than {} opcodes and items",
+                reader_.where(), kPickleStepsMax);
   }
 
   Status push(PickleValue value) {
-    JIGE_DO(charge(1 + value.items.size()));
+    JIGE_DO(charge(value.items.size()));
     if (pickle_.values.size() == kPickleValuesMax) {
       return fail(Code::kExhausted, "{}: its pickle has more than {} values", reader_.where(),
                   kPickleValuesMax);
@@ -122,7 +120,6 @@ class PickleMachine {
   }
 
   Status mark(uint64_t) {
-    JIGE_DO(charge(1));
     marks_.push_back(stack_.size());
     return {};
   }
@@ -197,7 +194,6 @@ class PickleMachine {
     if (place >= memo_.size() || memo_[place] == kNothing) {
       return corrupt("there is nothing at place {} of the memo", place);
     }
-    JIGE_DO(charge(1));
     stack_.push_back(memo_[place]);
     return {};
   }
@@ -208,7 +204,7 @@ class PickleMachine {
   Status memoize(uint64_t) { return keep(memo_count_); }
   Status keep(uint64_t place) {
     if (stack_.size() <= floor()) return corrupt("there is nothing to keep");
-    if (place >= kPickleItemsMax) return corrupt("place {} of the memo is too far", place);
+    if (place >= kPickleStepsMax) return corrupt("place {} of the memo is too far", place);
     if (place >= memo_.size()) memo_.resize(place + 1, kNothing);
     if (memo_[place] == kNothing) ++memo_count_;
     memo_[place] = stack_.back();
@@ -268,10 +264,9 @@ class PickleMachine {
   }
 
   ByteReader reader_;
-  bool cut_;
   bool stopped_ = false;
   size_t opcode_at_ = 0;
-  size_t charged_ = 0;
+  size_t steps_ = 0;
   Pickle pickle_;
   std::vector<uint32_t> stack_;
   std::vector<size_t> marks_;
@@ -348,10 +343,7 @@ Result<Pickle> PickleMachine::run() {
   static constexpr Actions kActions = actions();
   while (!stopped_) {
     opcode_at_ = reader_.at();
-    if (cut_ && reader_.left() == 0) {
-      return fail(Code::kExhausted, "{}: its pickle has more than {} bytes", reader_.where(),
-                  kPickleBytesMax);
-    }
+    JIGE_DO(charge(1));
     JIGE_TRY(const uint8_t opcode, reader_.read<uint8_t>("the pickle"));
     const auto& [action, variant] = kActions[opcode];
     if (action == nullptr) {

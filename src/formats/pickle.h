@@ -24,10 +24,9 @@
 
 namespace jige::formats {
 
-inline constexpr size_t kPickleBytesMax = size_t{64} << 20;
 inline constexpr size_t kPickleValuesMax = size_t{1} << 21;
-// Of all values together, and of what the machine remembers.
-inline constexpr size_t kPickleItemsMax = size_t{1} << 23;
+// Opcodes, and items of all values together.
+inline constexpr size_t kPickleStepsMax = size_t{1} << 23;
 
 enum class PickleKind : uint8_t {
   kNone,

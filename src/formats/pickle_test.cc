@@ -196,8 +196,8 @@ TEST(Pickle, RefusesWhatContradictsItself) {
 TEST(Pickle, BoundsItsMemory) {
   const std::string values(kPickleValuesMax + 1, ')');
   EXPECT_FAILS_WITH(read_text(values), Code::kExhausted, "more than 2097152 values");
-  const std::string marks(kPickleItemsMax + 1, '(');
-  EXPECT_FAILS_WITH(read_text(marks), Code::kExhausted, "more than 8388608 items");
+  const std::string marks(kPickleStepsMax + 1, '(');
+  EXPECT_FAILS_WITH(read_text(marks), Code::kExhausted, "more than 8388608 opcodes and items");
   EXPECT_FAILS_WITH(read_text("Nr\xff\xff\xff\xff."), Code::kCorrupt,
                     "place 4294967295 of the memo is too far");
   // A list of pairs that is made a dictionary again and again.
@@ -210,7 +210,8 @@ TEST(Pickle, BoundsItsMemory) {
       "q\x02"
       "0";
   for (int i = 0; i < 1000; ++i) text += "h\x02h\x01\x85R0";
-  EXPECT_FAILS_WITH(read_text(text + "N."), Code::kExhausted, "more than 8388608 items");
+  EXPECT_FAILS_WITH(read_text(text + "N."), Code::kExhausted,
+                    "more than 8388608 opcodes and items");
 }
 
 }  // namespace

@@ -48,6 +48,9 @@ TEST(StagedFolder, ReplacesAModelButNeverAPersonsOwnFiles) {
   EXPECT_FAILS_WITH(StagedFolder::create(target), Code::kInvalidArgument, "\"notes.txt\"");
   EXPECT_EQ(read_or_fail(target + "/config.json"), "old");
   std::filesystem::remove(target + "/notes.txt");
+  write_or_fail(target + "/pytorch_model.bin", "read, but never written");
+  EXPECT_FAILS_WITH(check_replaceable(target), Code::kInvalidArgument, "\"pytorch_model.bin\"");
+  std::filesystem::remove(target + "/pytorch_model.bin");
   std::filesystem::create_directory(target + "/tokenizer.model");  // a folder in a known name
   EXPECT_FAILS_WITH(check_replaceable(target), Code::kInvalidArgument, "\"tokenizer.model\"");
   std::filesystem::remove(target + "/tokenizer.model");

@@ -119,9 +119,6 @@ class StateDictReader {
                     name.size());
       }
       if (is_tensor(value)) {
-        if (tensors.size() == kTorchTensorsMax) {
-          return fail(Code::kExhausted, "{}: has more than {} tensors", where_, kTorchTensorsMax);
-        }
         JIGE_TRY(StoredTensor tensor, read_tensor(name, value));
         tensors.push_back(std::move(tensor));
       } else if (is_object(value)) {

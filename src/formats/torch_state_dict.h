@@ -23,8 +23,6 @@
 
 namespace jige::formats {
 
-inline constexpr size_t kTorchTensorsMax = 1'048'576;
-
 // What to do about a file that cannot be read.
 inline constexpr std::string_view kTorchRemedy =
     "load it with torch and save model.state_dict() anew, or save the model with save_pretrained";

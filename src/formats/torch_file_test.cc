@@ -145,6 +145,27 @@ TEST(TorchFile, ReadsAWideArchive) {
   }
 }
 
+TEST(TorchFile, RefusesOlderFilesWhoseStoragesAreOthers) {
+  const std::string good = torch_legacy_file({{"w", "FloatStorage", {2}, std::string(8, 'x'), 2}});
+  const auto table = parse_torch(good);
+  ASSERT_TRUE(table) << table.error().message;
+  EXPECT_EQ(table->tensors[0].offset, good.size() - 8);
+  std::string other_count = good;
+  other_count[good.size() - 16] = '\1';
+  EXPECT_FAILS_WITH(parse_torch(other_count), Code::kCorrupt,
+                    "storage \"0\" has 1 elements, but 2 by its tensors");
+  other_count[good.size() - 9] = '\x80';
+  EXPECT_FAILS_WITH(parse_torch(other_count), Code::kCorrupt, "elements, but 2 by its tensors");
+  const std::string list = "](" + pickled_text("0") + "e.";
+  const size_t at = good.rfind(list);
+  std::string other_key = good;
+  other_key.replace(at, list.size(), "](" + pickled_text("1") + "e.");
+  EXPECT_FAILS_WITH(parse_torch(other_key), Code::kCorrupt, "lists storage \"1\"");
+  std::string no_key = good;
+  no_key.replace(at, list.size(), "].");
+  EXPECT_FAILS_WITH(parse_torch(no_key), Code::kCorrupt, "which the file does not have");
+}
+
 // A state dict with one tensor "w" of six f32 in "0", of which parts are replaced.
 struct Lie {
   std::string name = "w";

@@ -104,6 +104,13 @@ TEST(TorchFile, RefusesWhatItDoesNotReadByItsName) {
   }
 }
 
+TEST(TorchFile, DoesNotAdviseToRunWhatAFileSays) {
+  for (const char* name : {"command", "command_legacy", "called", "module"}) {
+    EXPECT_FAILS_WITH(open_torch_file(torch_fixture(fmt::format("refused/{}", name))),
+                      Code::kUnsupported, "only if you trust its source");
+  }
+}
+
 TEST(TorchFile, RefusesEveryTruncation) {
   for (const char* name :
        {"small", "small_legacy", "all_types", "all_types_legacy", "nested", "protocol4_legacy"}) {

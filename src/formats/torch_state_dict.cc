@@ -13,6 +13,11 @@ namespace {
 // Of a parameter around a tensor; more are nonsense.
 constexpr int kParametersMax = 4;
 
+// Loading such a file with torch would run what it says.
+constexpr std::string_view kObjectRemedy =
+    "Jige makes no objects and runs nothing that a file says; only if you trust its source, load "
+    "it with torch and save model.state_dict() anew";
+
 struct TorchType {
   std::string_view storage;     // class, in the module torch
   std::string_view dtype;       // in the module torch
@@ -122,8 +127,8 @@ class StateDictReader {
         JIGE_TRY(StoredTensor tensor, read_tensor(name, value));
         tensors.push_back(std::move(tensor));
       } else if (is_object(value)) {
-        return unsupported(name, "is an object of {}, which Jige neither makes nor runs",
-                           object_text(value));
+        return fail(Code::kUnsupported, "{}: tensor \"{}\" is an object of {}; {}", where_, name,
+                    object_text(value), kObjectRemedy);
       }
     }
     return tensors;
@@ -174,7 +179,7 @@ class StateDictReader {
     if (top.kind != PickleKind::kDict) {
       return fail(Code::kUnsupported, "{}: is no state dict but {}; {}", where_,
                   is_object(top) ? "an object of " + object_text(top) : "another value",
-                  kTorchRemedy);
+                  is_object(top) ? kObjectRemedy : kTorchRemedy);
     }
     const PickleValue* found = has_tensors(top) ? &top : nullptr;
     std::string_view found_key;

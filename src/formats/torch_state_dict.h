@@ -25,7 +25,8 @@ namespace jige::formats {
 
 // What to do about a file that cannot be read.
 inline constexpr std::string_view kTorchRemedy =
-    "load it with torch and save model.state_dict() anew, or save the model with save_pretrained";
+    "load it with torch.load(…, weights_only=True) and save a dictionary of contiguous tensors "
+    "anew";
 
 // A storage as a pickle names it.
 struct TorchStorageName {

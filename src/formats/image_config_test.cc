@@ -164,9 +164,11 @@ TEST(ImageConfig, OfLlavaIsReadWhereItIsAPixtral) {
   files.config.erase("vision_feature_select_strategy");
   EXPECT_FAILS_WITH(files.parse(), Code::kUnsupported, "vision_feature_select_strategy");
   files.config["vision_config"]["model_type"] = "clip_vision_model";
-  EXPECT_EQ(*files.parse(), std::nullopt);
+  EXPECT_FAILS_WITH(files.parse(), Code::kUnsupported, "shortest_edge");
+  files.config["vision_config"]["model_type"] = "eva_vision_model";  // which is not read
+  EXPECT_EQ(files.parse().value(), std::nullopt);
   files.config.erase("vision_config");
-  EXPECT_EQ(*files.parse(), std::nullopt);
+  EXPECT_EQ(files.parse().value(), std::nullopt);
 }
 
 TEST(ImageConfig, IsNothingWhereImagesAreNotRead) {

@@ -10,8 +10,6 @@ namespace {
 constexpr const char* kLlama3Words =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|)"
     R"( ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr const char* kQwenWords = R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}|)"
-                                   R"( ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 // With marks beside the letters they belong to.
 constexpr const char* kQwen35Words =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}|)"
@@ -81,12 +79,12 @@ constexpr WordsFamily kWordsFamilies[] = {
     {.name = "smaug-bpe", .patterns = {kLlama3Words}},
     {.name = "dbrx", .patterns = {kLlama3Words}},
     {.name = "chatglm-bpe", .patterns = {kLlama3Words}},
-    {.name = "qwen2", .patterns = {kQwenWords}, .nfc = true},
-    {.name = "deepseek-r1-qwen", .patterns = {kQwenWords}, .nfc = true},
+    {.name = "qwen2", .patterns = {text::kQwen2Words}, .nfc = true},
+    {.name = "deepseek-r1-qwen", .patterns = {text::kQwen2Words}, .nfc = true},
     {.name = "qwen35", .patterns = {kQwen35Words}, .nfc = true},
-    {.name = "stablelm2", .patterns = {kQwenWords}},
-    {.name = "hunyuan", .patterns = {kQwenWords}},
-    {.name = "solar-open", .patterns = {kQwenWords}},
+    {.name = "stablelm2", .patterns = {text::kQwen2Words}},
+    {.name = "hunyuan", .patterns = {text::kQwen2Words}},
+    {.name = "solar-open", .patterns = {text::kQwen2Words}},
     {.name = "gpt-2", .gpt2_words = true},
     {.name = "phi-2", .gpt2_words = true},
     {.name = "exaone4", .gpt2_words = true},

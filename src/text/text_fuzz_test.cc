@@ -8,6 +8,7 @@
 #include "base/test_fuzz_rounds.h"
 #include "text/character_map.h"
 #include "text/chat_encode.h"
+#include "text/merge_list.h"
 #include "text/test_fixtures.h"
 #include "text/tokenizer.h"
 #include "text/tokenizer_core.h"
@@ -184,6 +185,44 @@ TEST_F(TextFuzz, VocabularyLists) {
     SCOPED_TRACE("round " + std::to_string(round));
     check(build_from_vocab(mutate(begin + list->substr(0, 900), words), {}, "fuzz"));
   }
+}
+
+TEST_F(TextFuzz, MergeLists) {
+  const std::string folder = fixture_path("merge_lists/prefix");
+  const std::string vocab = R"({"<s>": 0, "a": 1, "b": 2, "ab": 3, "\u0120": 4, "\u0120ab": 5})";
+  const std::string merges = "#version: 0.2\na b\n\u0120 ab\n";
+  const std::vector<std::string> marks = {"\"a\": 7,", "{",  "}",   "[",
+                                          "null",      "-1", "1e3", "99999999"};
+  const std::vector<std::string> lines = {" ", "\n", "\r\n",   "#version",
+                                          "a", "ab", "\u0120", "\n\n"};
+  const auto files = read_token_files(folder);
+  ASSERT_TRUE(files.has_value()) << files.error().message;
+  const char* const classes[] = {"GPT2Tokenizer", "RobertaTokenizer", "Qwen2TokenizerFast", ""};
+  size_t loaded = 0;
+  for (uint64_t round = 0; round < fuzz_rounds(1500); ++round) {
+    SCOPED_TRACE("round " + std::to_string(round));
+    const std::string changed_vocab = rng_.below(2) ? vocab : mutate(vocab, marks);
+    const std::string changed_merges = rng_.below(2) ? merges : mutate(merges, lines);
+    MergeFiles changed{.vocab = changed_vocab,
+                       .vocab_where = "fuzz/vocab.json",
+                       .merges = changed_merges,
+                       .merges_where = "fuzz/merges.txt"};
+    if (rng_.below(3)) changed.tokens = *files;
+    // Their ids begin behind the recorded vocabulary.
+    if (rng_.below(2)) changed.tokens.added = Json{{"<user>", 6}, {"<think>", 7}};
+    for (Json* tree : {&changed.tokens.config, &changed.tokens.special, &changed.tokens.added}) {
+      if (rng_.below(3) == 0) change_tree(*tree);
+    }
+    if (changed.tokens.config.is_object()) {
+      changed.tokens.config["tokenizer_class"] = classes[rng_.below(std::size(classes))];
+    }
+    TokenizerConfig config;
+    config.add_bos = rng_.below(2) == 0;
+    auto parts = build_from_merges(changed, config);
+    loaded += parts.has_value();
+    check(std::move(parts));
+  }
+  EXPECT_GT(loaded, fuzz_rounds(100));
 }
 
 TEST_F(TextFuzz, CharacterMaps) {

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 
 #include "base/file.h"
 #include "base/file_content.h"
+#include "text/merge_list.h"
 #include "text/tokenizer_core.h"
 
 namespace jige::text {
@@ -22,11 +24,31 @@ Result<TokenizerParts> parts_from_json(std::string_view text, const TokenizerCon
   return as_file_content(build_from_file(std::move(file), config, where));
 }
 
+// A vocab.json is not read without the merges.txt beside it.
+Result<TokenizerParts> parts_from_merges(std::string_view vocab, const TokenizerConfig& config,
+                                         std::string_view where) {
+  const std::filesystem::path path(where);
+  const std::string folder = path.parent_path().string();
+  MergeFiles files{
+      .vocab = vocab, .vocab_where = std::string(where), .merges_where = folder + "/merges.txt"};
+  Result<std::string> merges = read_file(files.merges_where, kTokenizerBytesMax);
+  if (!merges && merges.error().code == Code::kNotFound) {
+    return fail(Code::kNotFound,
+                "{}: is not there, which a vocab.json needs beside it; put it there, or take a "
+                "folder with a tokenizer.json",
+                files.merges_where);
+  }
+  if (!merges) return tl::unexpected<Error>(std::move(merges.error()));
+  files.merges = *merges;
+  JIGE_TRY(files.tokens, read_token_files(folder));
+  return as_file_content(build_from_merges(files, config));
+}
+
 using PartsFrom = Result<TokenizerParts> (*)(std::string_view content,
                                              const TokenizerConfig& config, std::string_view where);
 constexpr std::array<PartsFrom, kTokenizerFileNames.size()> kPartsFrom = {
-    parts_from_json,          build_from_tekken,        build_from_rank_list,
-    build_from_sentencepiece, build_from_framed_pieces, build_from_vocab};
+    parts_from_json,          build_from_tekken, build_from_rank_list, build_from_sentencepiece,
+    build_from_framed_pieces, build_from_vocab,  parts_from_merges};
 
 tl::unexpected<Error> outside(int32_t id, int32_t vocab_size) {
   return fail(Code::kInvalidArgument, "token {} is outside the vocabulary of {}", id, vocab_size);

@@ -36,9 +36,11 @@
 namespace jige::text {
 
 // The files that hold a tokenizer: of Hugging Face tokenizers, of Mistral, tiktoken's list of
-// ranks, of SentencePiece, of that as DeBERTa has it, and BERT's list of tokens.
+// ranks, of SentencePiece, of that as DeBERTa has it, BERT's list of tokens, and GPT-2's, which has
+// a merges.txt beside it.
 inline constexpr std::array kTokenizerFileNames = {
-    "tokenizer.json", "tekken.json", "tiktoken.model", "tokenizer.model", "spm.model", "vocab.txt"};
+    "tokenizer.json", "tekken.json", "tiktoken.model", "tokenizer.model",
+    "spm.model",      "vocab.txt",   "vocab.json"};
 
 struct EncodeOptions {
   // Adds what the post-processor adds, usually the beginning-of-text token.

@@ -13,14 +13,6 @@ namespace {
 
 constexpr size_t kFileBytesMax = size_t{64} << 20;
 
-// The text of a file, or nullopt when it does not exist.
-Result<std::optional<std::string>> read_optional(const std::string& path) {
-  Result<std::string> text = read_file(path, kFileBytesMax);
-  if (text) return std::optional<std::string>(std::move(*text));
-  if (text.error().code == Code::kNotFound) return std::optional<std::string>();
-  return tl::unexpected<Error>(std::move(text.error()));
-}
-
 // A special token is a text or an object with a "content".
 Status read_token(const Json& object, const char* field, const std::string& where,
                   std::string& token) {
@@ -141,7 +133,7 @@ Status read_generation_config(const std::string& text, const std::string& where,
 // Folders with images had their template in a file of its own for a while.
 Status read_template_json(const std::string& folder, TokenizerConfig& config) {
   const std::string path = folder + "/chat_template.json";
-  JIGE_TRY(const auto text, read_optional(path));
+  JIGE_TRY(const auto text, read_optional_file(path));
   if (!text) return {};
   JIGE_TRY(const Json json, parse_json(*text, path));
   return as_file_content(read_template(json, path, config));
@@ -149,23 +141,30 @@ Status read_template_json(const std::string& folder, TokenizerConfig& config) {
 
 }  // namespace
 
+Result<std::optional<std::string>> read_optional_file(const std::string& path) {
+  Result<std::string> text = read_file(path, kFileBytesMax);
+  if (text) return std::optional<std::string>(std::move(*text));
+  if (text.error().code == Code::kNotFound) return std::optional<std::string>();
+  return tl::unexpected<Error>(std::move(text.error()));
+}
+
 Result<TokenizerConfig> load_tokenizer_config(const std::string& folder) {
   TokenizerConfig config;
   const std::string config_path = folder + "/tokenizer_config.json";
-  JIGE_TRY(const auto config_text, read_optional(config_path));
+  JIGE_TRY(const auto config_text, read_optional_file(config_path));
   if (config_text) {
     JIGE_DO(as_file_content(read_tokenizer_config(*config_text, config_path, config)));
   }
 
   const std::string map_path = folder + "/special_tokens_map.json";
-  JIGE_TRY(const auto map_text, read_optional(map_path));
+  JIGE_TRY(const auto map_text, read_optional_file(map_path));
   if (map_text) {
     JIGE_TRY(const Json map, parse_json(*map_text, map_path));
     JIGE_DO(as_file_content(read_roles(map, map_path, config)));
   }
 
   const std::string template_path = folder + "/chat_template.jinja";
-  JIGE_TRY(auto template_text, read_optional(template_path));
+  JIGE_TRY(auto template_text, read_optional_file(template_path));
   if (template_text) {
     if (!is_valid_utf8(*template_text)) {
       return fail(Code::kCorrupt, "{}: is not valid UTF-8", template_path);
@@ -175,7 +174,7 @@ Result<TokenizerConfig> load_tokenizer_config(const std::string& folder) {
   if (config.chat_template.empty()) JIGE_DO(read_template_json(folder, config));
 
   const std::string generation_path = folder + "/generation_config.json";
-  JIGE_TRY(const auto generation_text, read_optional(generation_path));
+  JIGE_TRY(const auto generation_text, read_optional_file(generation_path));
   if (generation_text) {
     JIGE_DO(as_file_content(read_generation_config(*generation_text, generation_path, config)));
   }

@@ -40,6 +40,9 @@ struct TokenizerConfig {
   WordListConfig words;
 };
 
+// The text of a file of up to 64 MiB, or nothing where it does not exist.
+Result<std::optional<std::string>> read_optional_file(const std::string& path);
+
 // Reads the files that are there; all are optional. Fails with kCorrupt on files that cannot be
 // read as what they are.
 Result<TokenizerConfig> load_tokenizer_config(const std::string& folder);

@@ -7,11 +7,15 @@
 namespace jige::text {
 namespace {
 
+enum class Content { kTokenizer, kVocabulary };
+
 // Receives parse events. `path_` holds the keys of the open objects; where it says model.vocab or
-// model.merges, values go to the lists, elsewhere into the tree.
+// model.merges, values go to the lists, elsewhere into the tree. Of a file that is a vocabulary
+// alone, the root is that list.
 class Reader final : public nlohmann::json_sax<Json> {
  public:
-  Reader(TokenizerFile& file, std::string_view text) : file_(file), text_(text) {}
+  Reader(TokenizerFile& file, std::string_view text, Content content)
+      : file_(file), text_(text), alone_(content == Content::kVocabulary) {}
 
   bool null() override { return scalar(nullptr); }
   bool boolean(bool value) override { return scalar(value); }
@@ -106,9 +110,11 @@ class Reader final : public nlohmann::json_sax<Json> {
 
   bool scalar(Json value) {
     if (skipping()) {
+      if (alone_) return complain("token \"" + key_ + "\" has no number");
       return complain(in_merges() ? "model.merges holds something else than texts"
                                   : "model.vocab holds something else than numbers");
     }
+    if (alone_) return complain("is not a JSON object");
     place(std::move(value));
     return true;
   }
@@ -133,12 +139,20 @@ class Reader final : public nlohmann::json_sax<Json> {
     if (++depth_ > static_cast<size_t>(kJsonDepthMax)) return complain("is nested too deeply");
     if (skipping()) {
       const size_t deepest = in_merges() || file_.vocab_is_list ? 2 : 1;
-      if (++list_depth_ > deepest) return complain("model.vocab or model.merges is nested");
+      if (++list_depth_ > deepest) {
+        if (alone_) return complain("token \"" + key_ + "\" has no number");
+        return complain("model.vocab or model.merges is nested");
+      }
       if (in_pieces() && !value.is_array()) {
         return complain("a piece of model.vocab is not [text, score]");
       }
       pair_.clear();
       return true;
+    }
+    if (alone_) {
+      list_ = List::kVocab;
+      list_depth_ = 1;
+      return value.is_object() || complain("is not a JSON object");
     }
     if (path_.size() == 2 && path_[1] == "model" && (key_ == "vocab" || key_ == "merges")) {
       list_ = key_ == "vocab" ? List::kVocab : List::kMerges;
@@ -174,6 +188,7 @@ class Reader final : public nlohmann::json_sax<Json> {
 
   TokenizerFile& file_;
   std::string_view text_;
+  const bool alone_;
   Json root_;
   std::vector<Json*> stack_;
   std::vector<std::string> path_;
@@ -185,25 +200,39 @@ class Reader final : public nlohmann::json_sax<Json> {
   std::string complaint_;
 };
 
-}  // namespace
-
-Result<TokenizerFile> parse_tokenizer_file(std::string_view text, std::string_view where) {
+// Hands the text to the reader.
+Status read_events(std::string_view text, Reader& reader, std::string_view where) {
   // The library takes a NUL byte for the end of the text.
   if (text.find('\0') != std::string_view::npos) {
     return fail(Code::kCorrupt, "{}: JSON holds a NUL byte", where);
   }
-  TokenizerFile file;
-  Reader reader(file, text);
   try {
     const bool complete = Json::sax_parse(text.begin(), text.end(), &reader);
     if (!complete) return fail(Code::kCorrupt, "{}: {}", where, reader.complaint());
   } catch (const std::exception& error) {
     return fail(Code::kCorrupt, "{}: {}", where, error.what());
   }
+  return {};
+}
+
+}  // namespace
+
+Result<TokenizerFile> parse_tokenizer_file(std::string_view text, std::string_view where) {
+  TokenizerFile file;
+  Reader reader(file, text, Content::kTokenizer);
+  JIGE_DO(read_events(text, reader, where));
   Json root = reader.take_root();
   if (!root.is_object()) return fail(Code::kCorrupt, "{}: is not a JSON object", where);
   file.root = std::make_shared<const Json>(std::move(root));
   return file;
+}
+
+Result<std::vector<std::pair<std::string, int64_t>>> parse_vocabulary_file(std::string_view text,
+                                                                           std::string_view where) {
+  TokenizerFile file;
+  Reader reader(file, text, Content::kVocabulary);
+  JIGE_DO(read_events(text, reader, where));
+  return std::move(file.vocab);
 }
 
 }  // namespace jige::text

@@ -1,6 +1,6 @@
-// Reads a tokenizer.json in one pass: the long lists (model.vocab, model.merges) into lists, all
-// the rest into a small JSON tree. A tree of the whole would cost quadratic time, since an object
-// of ordered JSON looks keys up one by one.
+// Reads a tokenizer.json or a vocab.json in one pass: the long lists (model.vocab, model.merges)
+// into lists, all the rest into a small JSON tree. A tree of the whole would cost quadratic time,
+// since an object of ordered JSON looks keys up one by one.
 //
 // Threads: values; no shared state.
 #pragma once
@@ -34,5 +34,10 @@ struct TokenizerFile {
 // errors, nesting deeper than 64, wrong types in vocab and merges, and objects of more than
 // kJsonMembersMax members elsewhere.
 Result<TokenizerFile> parse_tokenizer_file(std::string_view text, std::string_view where);
+
+// The tokens with their ids of a vocab.json, an object of numbers, in its order. Fails with
+// kCorrupt on anything else.
+Result<std::vector<std::pair<std::string, int64_t>>> parse_vocabulary_file(std::string_view text,
+                                                                           std::string_view where);
 
 }  // namespace jige::text

@@ -74,6 +74,11 @@ TEST(VocabListFixtures, IdsAndTextsEqualThoseOfTransformers) {
   check_folders("vocab_lists");
 }
 
+TEST(MergeListFixtures, IdsAndTextsEqualThoseOfTransformers) {
+  EXPECT_EQ(fixture_folders("merge_lists").size(), 7u);
+  check_folders("merge_lists");
+}
+
 TEST(RankFixtures, IdsAndTextsEqualThoseOfTiktoken) {
   EXPECT_GE(fixture_folders("ranks").size(), 4u);
   check_folders("ranks");

@@ -34,6 +34,11 @@ using SpecialTexts = std::vector<std::pair<std::string, int64_t>>;
 // A post-processor that puts tokens before and behind every text.
 Json template_json(const SpecialTexts& before, const SpecialTexts& behind);
 
+// The words of Qwen2: as GPT-4's, but with digits one by one.
+inline constexpr const char* kQwen2Words =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}|)"
+    R"( ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+
 // Pre-tokenizers: one that cuts words by a pattern; one that spells them byte by byte, and cuts
 // them as GPT-2 does before, if so wanted; and both, one behind the other.
 Json split_json(std::string_view pattern);

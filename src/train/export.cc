@@ -13,6 +13,7 @@
 #include "formats/generation_config.h"
 #include "formats/image_model_names.h"
 #include "formats/staged_folder.h"
+#include "text/token_files.h"
 
 namespace jige::train {
 namespace {
@@ -56,6 +57,24 @@ Status add_image_companions(const std::string& folder, const ExportOptions& opti
   return {};
 }
 
+// A tokenizer of which its folder's config.json alone says the class must name it beside another
+// model's.
+Status name_tokenizer_class(const std::string& folder, const std::string& from) {
+  const auto is_there = [&](const char* name) {
+    std::error_code error;
+    return std::filesystem::exists(fmt::format("{}/{}", from, name), error);
+  };
+  const auto& names = text::kTokenizerFileNames;
+  const auto first = std::ranges::find_if(names, is_there);
+  if (first == names.end() || *first != std::string_view("vocab.json")) return {};
+  JIGE_TRY(const text::TokenFiles files, text::read_token_files(from));
+  const text::TokenizerClass named = text::tokenizer_class_of(files);
+  if (!named.is_by_model) return {};
+  Json config = files.config.is_object() ? files.config : Json::object();
+  config["tokenizer_class"] = named.name;
+  return write_file_atomic(folder + "/tokenizer_config.json", dump_json(config, 2) + "\n");
+}
+
 // Everything of a model folder but weights and config.json.
 Status add_companions(const std::string& folder, const ExportOptions& options,
                       const text::SpecialTokens& special) {
@@ -68,6 +87,7 @@ Status add_companions(const std::string& folder, const ExportOptions& options,
                            name) != text::kTokenizerFileNames.end();
     JIGE_DO(copy_file(from, fmt::format("{}/{}", folder, name)));
   }
+  JIGE_DO(name_tokenizer_class(folder, options.tokenizer_folder));
   JIGE_DO(add_image_companions(folder, options));
   if (!tokenizer) {
     return fail(

@@ -55,7 +55,13 @@ constexpr std::array kTokenizerFiles = {"tokenizer.json",
                                         "tiktoken.model",
                                         "chat_template.json",
                                         "vocab.txt",
-                                        "spm.model"};
+                                        "spm.model",
+                                        "vocab.json",
+                                        "merges.txt",
+                                        "added_tokens.json"};
+
+// What may say the class of a tokenizer that is a vocab.json with a merges.txt.
+constexpr std::array kTokenizerClassFiles = {"config.json"};
 
 // What decides which tokens an image takes.
 constexpr std::array kImageTokenFiles = {"config.json", "processor_config.json",
@@ -125,6 +131,15 @@ Status hash_files(formats::XxHash64& hash, const std::string& folder,
   return {};
 }
 
+// What decides how texts become tokens.
+Status hash_tokenizer(formats::XxHash64& hash, const std::string& folder) {
+  JIGE_DO(hash_files(hash, folder, kTokenizerFiles));
+  std::error_code error;
+  const auto has = [&](const char* name) { return std::filesystem::exists(folder + name, error); };
+  if (has("/tokenizer.json") || !has("/merges.txt")) return {};
+  return hash_files(hash, folder, kTokenizerClassFiles);
+}
+
 // What decides how images become tokens.
 Status hash_image_options(formats::XxHash64& hash, const TokenizeOptions& options) {
   const ImageEncoding& images = *options.encoder.images;
@@ -149,7 +164,7 @@ Result<uint64_t> cache_key(const std::string& path, SourceKind kind,
   hash.update(&kCacheVersion, sizeof kCacheVersion);
   JIGE_TRY(const uint64_t content, hash_file(path));
   hash.update(&content, sizeof content);
-  JIGE_DO(hash_files(hash, options.tokenizer_folder, kTokenizerFiles));
+  JIGE_DO(hash_tokenizer(hash, options.tokenizer_folder));
   const std::array<uint8_t, 4> choices = {static_cast<uint8_t>(kind),
                                           static_cast<uint8_t>(options.records.split),
                                           options.records.skip_bad, options.encoder.append_eos};

@@ -73,6 +73,8 @@ TEST_P(OtherTokenizers, TrainServeAndStayInTheFolder) {
 INSTANTIATE_TEST_SUITE_P(, OtherTokenizers,
                          ::testing::Values(TokenizerCase{"ranks/tekken_v13", "tekken.json", false},
                                            TokenizerCase{"ranks/moonshot", "tiktoken.model", false},
+                                           TokenizerCase{"merge_lists/opt", "merges.txt", false},
+                                           TokenizerCase{"merge_lists/bart", "vocab.json", false},
                                            TokenizerCase{"tokenizers/unigram_bytes",
                                                          "tokenizer.json", true}));
 

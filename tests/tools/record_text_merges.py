@@ -79,12 +79,12 @@ FOLDERS = {
     }),
     # The mask takes spaces along where a file says so; the largest ids are behind a hole.
     "roberta": (ROBERTA, True, "RobertaTokenizer", lambda size: {
-        CONFIG: {"tokenizer_class": "RobertaTokenizer", "add_bos_token": False},
+        CONFIG: {"tokenizer_class": "RobertaTokenizer", "add_bos_token": False, "add_prefix_space": True},
         MAP: {"mask_token": token("<mask>", lstrip=True, normalized=False)},
     }),
     # The class follows from the model's type.
     "bart": (ROBERTA + ["<mask>"], True, "AutoTokenizer", lambda size: {
-        MODEL: {"model_type": "bart"}, CONFIG: {"add_prefix_space": True, "sep_token": "<pad>"},
+        MODEL: {"model_type": "bart"}, CONFIG: {"sep_token": "<pad>"},
     }),
     "codegen": (["<|endoftext|>"], True, "CodeGenTokenizer", lambda size: {
         CONFIG: {"tokenizer_class": "CodeGenTokenizer", "added_tokens_decoder": stated(size)},

@@ -169,6 +169,24 @@ TEST(MergeList, OtherFilesCountOnlyWhereTokensAreNotAllInOne) {
   EXPECT_EQ(folder.load().eos_id(), 1) << "and is not read beside a list of all";
 }
 
+// Qwen2's normal form joins a letter and its accent, which tells tokens that are looked for in raw
+// text from others: where no file says it, special ones are.
+TEST(MergeList, SpecialTokensAreLookedForInRawText) {
+  const MergesFolder folder;
+  folder.write("vocab.json", R"({"a": 0, "b": 1, "ab": 2, "aab": 3, "<|endoftext|>": 4})");
+  const auto ids = [&](const std::string& flags) {
+    folder.write("tokenizer_config.json",
+                 R"({"tokenizer_class": "Qwen2Tokenizer", "added_tokens_decoder": {"5": {"content":
+                    "ae\u0301")" +
+                     flags + "}}}");
+    return Ids(folder.encode("a\u00e9b"));
+  };
+  EXPECT_EQ(ids(R"(, "special": true)"), Ids{2}) << "a byte without a token vanishes";
+  EXPECT_EQ(ids(R"(, "special": true, "normalized": true)"), (Ids{5, 1}));
+  EXPECT_EQ(ids(""), (Ids{5, 1}));
+  EXPECT_EQ(ids(R"(, "normalized": false)"), Ids{2});
+}
+
 TEST(MergeList, PairsAreFramedAsTheClassDoes) {
   const auto frame = [](const char* name) {
     const auto tokenizer = Tokenizer::load(fixture_path(std::string("merge_lists/") + name));

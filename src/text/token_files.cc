@@ -133,7 +133,6 @@ class TokenReader {
       NamedToken token{.content = usual.*role.text};
       if (const Json* value = find_field(fields_, role.name)) {
         JIGE_TRY(token, read_named(*value, place(role.name)));
-        token = with_stated_flags(std::move(token));
       } else if (fields_.contains(role.name)) {
         token = {};
       }
@@ -261,13 +260,6 @@ class TokenReader {
           .content = content, .has_flags = true, .special = special.contains(content)};
     }
     return {};
-  }
-
-  NamedToken with_stated_flags(NamedToken token) const {
-    for (const auto& [id, one] : stated_) {
-      if (one.content == token.content) token = one;
-    }
-    return token;
   }
 
   Json fields_;  // of tokenizer_config.json, changed by the others

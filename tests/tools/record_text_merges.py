@@ -34,6 +34,7 @@ TEXTS = [
     "<|im_start|>user\nHi<|im_end|>\n<think>a</think>b",
     "e\u0301<|im_end|>\u0301a <|endoftext|>\u212b",
     "def f():\n    x  y       z\t\treturn\t\t\t",
+    "x  <|im_end|>  y <|im_start|> z </s>  <unk>",
     " <user> a <user>b<users> <|endoftext",
 ]
 TEXT_SIZE_MAX = 400  # longer ones are among the other tokenizers' fixtures

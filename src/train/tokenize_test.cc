@@ -254,6 +254,25 @@ TEST_F(TokenizeTest, MakesACopyAnewThatHoldsWhatNoTokenizerGives) {
   }
 }
 
+TEST_F(TokenizeTest, MakesACopyAnewWhereAFileOfTheTokenizerChanges) {
+  const auto path = folder_.write("a.jsonl", "{\"text\": \"words\"}\n");
+  TokenizeOptions lists = options();
+  lists.tokenizer_folder = folder_.file("lists");
+  std::filesystem::create_directory(lists.tokenizer_folder);
+  const auto is_known = [&] { return tokenize(path, lists)->from_cache; };
+  is_known();
+  for (const std::string name : {"vocab.json", "merges.txt", "added_tokens.json", "config.json"}) {
+    ASSERT_TRUE(write_file_atomic(lists.tokenizer_folder + "/" + name, "{}"));
+    EXPECT_FALSE(is_known()) << name;
+    EXPECT_TRUE(is_known()) << name;
+  }
+  // Then the model's type says nothing of the tokenizer.
+  ASSERT_TRUE(write_file_atomic(lists.tokenizer_folder + "/tokenizer.json", "{}"));
+  is_known();
+  ASSERT_TRUE(write_file_atomic(lists.tokenizer_folder + "/config.json", "[]"));
+  EXPECT_TRUE(is_known());
+}
+
 // The copy would have the name of what the file held before.
 TEST_F(TokenizeTest, RefusesAFileThatChangesWhileItIsRead) {
   std::string records;  // more than are read before the first progress

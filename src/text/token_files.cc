@@ -218,10 +218,7 @@ class TokenReader {
       if (field == kExtraField && value.is_array()) {
         Json& extra = fields_[kExtraField];
         if (!extra.is_array()) extra = Json::array();
-        for (const Json& token : value) {
-          const Json special = as_special(token);
-          if (std::ranges::find(extra, special) == extra.end()) extra.push_back(special);
-        }
+        for (const Json& token : value) extra.push_back(as_special(token));
       } else {
         fields_[field] = field == kExtraField ? value : as_special(value);
       }

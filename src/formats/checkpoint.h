@@ -96,13 +96,13 @@ class CheckpointReader {
  private:
   CheckpointReader() = default;
   Status read_state(std::string_view text, const std::string& path);
-  const SafetensorsFile* find_file(std::string_view file) const;
+  const TensorFile* find_file(std::string_view file) const;
 
   std::string folder_;
   int64_t step_ = 0;
   std::vector<std::pair<std::string, uint64_t>> checksums_;
   std::shared_ptr<const Json> state_;
-  std::vector<std::pair<std::string, SafetensorsFile>> files_;
+  std::vector<std::pair<std::string, TensorFile>> files_;
 };
 
 // Makes the same checkpoint, with another state, the latest of another run. Its tensors are hard

@@ -147,7 +147,7 @@ Result<CheckpointReader> CheckpointReader::open(const std::string& folder) {
       JIGE_DO(verify(std::as_bytes(std::span(text)), checksum, path));
       JIGE_DO(reader.read_state(text, path));
     } else if (name.ends_with(kTensorSuffix)) {
-      JIGE_TRY(SafetensorsFile file, SafetensorsFile::open(path));
+      JIGE_TRY(TensorFile file, open_safetensors(path));
       JIGE_DO(verify(file.bytes(), checksum, path));
       reader.files_.emplace_back(name.substr(0, name.size() - kTensorSuffix.size()),
                                  std::move(file));
@@ -181,7 +181,7 @@ Result<CheckpointReader> CheckpointReader::open_latest(const std::string& run_fo
   return with_context(std::move(first), "{}: no checkpoint is intact", run_folder);
 }
 
-const SafetensorsFile* CheckpointReader::find_file(std::string_view file) const {
+const TensorFile* CheckpointReader::find_file(std::string_view file) const {
   for (const auto& [name, content] : files_) {
     if (name == file) return &content;
   }
@@ -192,14 +192,14 @@ bool CheckpointReader::has_file(std::string_view file) const { return find_file(
 
 std::vector<const StoredTensor*> CheckpointReader::tensors(std::string_view file) const {
   std::vector<const StoredTensor*> result;
-  if (const SafetensorsFile* content = find_file(file)) {
+  if (const TensorFile* content = find_file(file)) {
     for (const StoredTensor& tensor : content->tensors()) result.push_back(&tensor);
   }
   return result;
 }
 
 Result<TensorView> CheckpointReader::tensor(std::string_view file, std::string_view name) const {
-  const SafetensorsFile* content = find_file(file);
+  const TensorFile* content = find_file(file);
   if (!content) return fail(Code::kNotFound, "{}: has no file {}{}", folder_, file, kTensorSuffix);
   return content->view(name);
 }

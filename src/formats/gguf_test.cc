@@ -54,7 +54,7 @@ TEST(Gguf, ReadsKeysOfEveryTypeAndTensorsOfAWriterOfItsOwn) {
 
 TEST(Gguf, ReadsFilesOfThePackageAndDecodesEveryTypeToTheBit) {
   const auto file = GgufFile::open(gguf_fixture("types.gguf"));
-  const auto expected = SafetensorsFile::open(gguf_fixture("types.safetensors"));
+  const auto expected = open_safetensors(gguf_fixture("types.safetensors"));
   ASSERT_TRUE(file && expected);
   EXPECT_EQ(file->header().tensors.size(), 16u);
   for (const GgufTensor& tensor : file->header().tensors) {

@@ -24,7 +24,7 @@ Result<TensorTable> parse_file(std::string_view file) {
 }
 
 TEST(Safetensors, ReadsEveryTypeThatTheLibraryWrote) {
-  const auto file = SafetensorsFile::open(fixture("weights/all_types.safetensors"));
+  const auto file = open_safetensors(fixture("weights/all_types.safetensors"));
   ASSERT_TRUE(file) << file.error().message;
   EXPECT_EQ(file->tensors().size(), 14u);
   EXPECT_EQ(file->metadata(), (std::vector<std::pair<std::string, std::string>>{{"format", "pt"}}));
@@ -54,7 +54,7 @@ TEST(Safetensors, ReadsEveryTypeThatTheLibraryWrote) {
 }
 
 TEST(Safetensors, ListsOtherTypesAndRanksAndRefusesThemOnlyWhenAsked) {
-  const auto file = SafetensorsFile::open(fixture("weights/all_types.safetensors"));
+  const auto file = open_safetensors(fixture("weights/all_types.safetensors"));
   ASSERT_TRUE(file);
   EXPECT_EQ(file->find("f64")->dtype_name, "F64");
   EXPECT_EQ(file->find("f64")->bytes, 48u);
@@ -73,7 +73,7 @@ TEST(Safetensors, RefusesEveryRecordedLieByItsName) {
   for (const auto& [name, words] : expected->items()) {
     const std::string path = fixture("lies/" + name + ".safetensors");
     ASSERT_TRUE(std::filesystem::exists(path)) << path;
-    const auto file = SafetensorsFile::open(path);
+    const auto file = open_safetensors(path);
     ASSERT_FALSE(file) << name << " was accepted";
     EXPECT_EQ(file.error().code, Code::kCorrupt) << file.error().message;
     EXPECT_NE(file.error().message.find(words.get<std::string>()), std::string::npos)
@@ -122,7 +122,7 @@ TEST(Safetensors, GivesAlignedViewsOfUnalignedFiles) {
   std::memcpy(data.data(), values, sizeof values);
   write_or_fail(scratch.file("a.safetensors"), container(header, data));
 
-  auto file = SafetensorsFile::open(scratch.file("a.safetensors"));
+  auto file = open_safetensors(scratch.file("a.safetensors"));
   ASSERT_TRUE(file) << file.error().message;
   ASSERT_NE(file->find("a")->offset % 4, 0u);
   const auto view = file->view("a");
@@ -130,7 +130,7 @@ TEST(Safetensors, GivesAlignedViewsOfUnalignedFiles) {
   EXPECT_EQ(reinterpret_cast<uintptr_t>(view->data) % 4, 0u);
   EXPECT_EQ(view->as<float>()[1], -3.0f);
   EXPECT_EQ(file->view("a")->data, view->data);  // one copy serves all
-  const SafetensorsFile moved = std::move(*file);
+  const TensorFile moved = std::move(*file);
   EXPECT_EQ(moved.view("a")->data, view->data);
 }
 
@@ -148,7 +148,7 @@ TEST(Safetensors, ReadsAHeaderOfManyTensorsInLinearTime) {
 }
 
 TEST(Safetensors, NamesAFileThatIsNotThere) {
-  EXPECT_FAILS_WITH(SafetensorsFile::open("/nowhere/a.safetensors"), Code::kNotFound,
+  EXPECT_FAILS_WITH(open_safetensors("/nowhere/a.safetensors"), Code::kNotFound,
                     "/nowhere/a.safetensors");
 }
 

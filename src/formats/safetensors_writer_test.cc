@@ -13,7 +13,7 @@ namespace {
 
 TEST(SafetensorsWriter, WritesTheSameBytesAsTheLibrary) {
   const std::string recorded = fixture("weights/readable.safetensors");
-  const auto file = SafetensorsFile::open(recorded);
+  const auto file = open_safetensors(recorded);
   ASSERT_TRUE(file) << file.error().message;
   std::vector<TensorSource> sources;
   for (const StoredTensor& tensor : file->tensors()) {
@@ -39,7 +39,7 @@ TEST(SafetensorsWriter, AlignsEveryTensorToItsType) {
       TensorSource::of("c", TensorView::of(wide.data(), DType::kI64, {1}))};
   const ScratchFolder scratch;
   ASSERT_TRUE(write_safetensors(scratch.file("a.safetensors"), sources, {}));
-  const auto file = SafetensorsFile::open(scratch.file("a.safetensors"));
+  const auto file = open_safetensors(scratch.file("a.safetensors"));
   ASSERT_TRUE(file) << file.error().message;
   EXPECT_EQ(file->find("b")->offset % 4, 0u);
   EXPECT_EQ(file->find("c")->offset % 8, 0u);
@@ -58,7 +58,7 @@ TEST(SafetensorsWriter, GathersStridedRowsAndPieces) {
   const TensorSource sources[] = {TensorSource::of("columns", whole.column_range(2, 5)), pieces};
   const ScratchFolder scratch;
   ASSERT_TRUE(write_safetensors(scratch.file("a.safetensors"), sources));
-  const auto file = SafetensorsFile::open(scratch.file("a.safetensors"));
+  const auto file = open_safetensors(scratch.file("a.safetensors"));
   ASSERT_TRUE(file) << file.error().message;
   const auto columns = file->view("columns");
   ASSERT_TRUE(columns);

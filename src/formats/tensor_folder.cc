@@ -84,8 +84,8 @@ std::string torch_stem(std::string_view stem) {
   return stem == "model" ? "pytorch_model" : std::string(stem);
 }
 
-Result<SafetensorsFile> open_file(const std::string& path) {
-  return path.ends_with(kTorchSuffix) ? open_torch_file(path) : SafetensorsFile::open(path);
+Result<TensorFile> open_file(const std::string& path) {
+  return path.ends_with(kTorchSuffix) ? open_torch_file(path) : open_safetensors(path);
 }
 
 // What to say about a folder without weights that are read.
@@ -158,7 +158,7 @@ Status TensorFolder::open_shards(const std::string& index_path, std::string_view
           "again",
           index_path, file, name);
     }
-    JIGE_TRY(SafetensorsFile shard, open_file(path));
+    JIGE_TRY(TensorFile shard, open_file(path));
     shard_of.emplace(file, files_.size());
     files_.push_back(std::move(shard));
   }
@@ -168,7 +168,7 @@ Status TensorFolder::open_shards(const std::string& index_path, std::string_view
     const StoredTensor* tensor = files_[shard].find(name);
     if (!tensor) {
       std::string others;
-      for (const SafetensorsFile& candidate : files_) {
+      for (const TensorFile& candidate : files_) {
         if (candidate.find(name)) others = "; it is in " + candidate.path();
       }
       return fail(Code::kCorrupt, "{}: tensor \"{}\" is said to be in \"{}\", which lacks it{}",
@@ -191,7 +191,7 @@ Result<TensorFolder> TensorFolder::open(const std::string& folder, std::string_v
     const std::string single = fmt::format("{}/{}{}", folder, of_kind, suffix);
     const std::string index_path = single + ".index.json";
     if (exists(single)) {
-      JIGE_TRY(SafetensorsFile file, open_file(single));
+      JIGE_TRY(TensorFile file, open_file(single));
       result.files_.push_back(std::move(file));
       for (const StoredTensor& tensor : result.files_[0].tensors()) {
         result.file_of_.emplace(tensor.name, 0);

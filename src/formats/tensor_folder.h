@@ -45,14 +45,14 @@ class TensorFolder {
   TensorFolder& operator=(TensorFolder&&) = default;
 
   const std::string& folder() const { return folder_; }
-  const std::vector<SafetensorsFile>& files() const { return files_; }
+  const std::vector<TensorFile>& files() const { return files_; }
   // All tensors, by file and place in it.
   std::vector<const StoredTensor*> tensors() const;
   // The entry of a name, or nullptr.
   const StoredTensor* find(std::string_view name) const;
-  // As SafetensorsFile::view.
+  // As TensorFile::view.
   Result<TensorView> view(std::string_view name) const;
-  // As SafetensorsFile::bytes_of.
+  // As TensorFile::bytes_of.
   Result<std::span<const std::byte>> bytes_of(std::string_view name) const;
 
  private:
@@ -60,7 +60,7 @@ class TensorFolder {
   Status open_shards(const std::string& index_path, std::string_view suffix);
 
   std::string folder_;
-  std::vector<SafetensorsFile> files_;
+  std::vector<TensorFile> files_;
   std::unordered_map<std::string_view, size_t> file_of_;  // names live in the files' headers
 };
 

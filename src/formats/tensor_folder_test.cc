@@ -156,7 +156,7 @@ TEST(TensorFolder, SaysWhatToDoAboutOtherWeights) {
 std::vector<TorchTensor> torch_tensors_of(float base) {
   const ScratchFolder scratch;
   EXPECT_TRUE(write_tensor_folder(scratch.path(), Tensors(base).sources));
-  const auto file = SafetensorsFile::open(scratch.file("model.safetensors"));
+  const auto file = open_safetensors(scratch.file("model.safetensors"));
   return file ? torch_tensors(*file) : std::vector<TorchTensor>();
 }
 

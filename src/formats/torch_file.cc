@@ -178,10 +178,10 @@ Result<TensorTable> parse_torch_file(std::span<const std::byte> file, std::strin
   return table;
 }
 
-Result<SafetensorsFile> open_torch_file(const std::string& path) {
+Result<TensorFile> open_torch_file(const std::string& path) {
   JIGE_TRY(MappedFile map, MappedFile::open(path));
   JIGE_TRY(TensorTable table, parse_torch_file(map.bytes(), path));
-  return SafetensorsFile(std::move(map), std::move(table));
+  return TensorFile(std::move(map), std::move(table));
 }
 
 }  // namespace jige::formats

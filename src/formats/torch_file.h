@@ -18,7 +18,7 @@
 #include <string_view>
 
 #include "base/result.h"
-#include "formats/safetensors.h"
+#include "formats/tensor_file.h"
 
 namespace jige::formats {
 
@@ -28,6 +28,6 @@ namespace jige::formats {
 Result<TensorTable> parse_torch_file(std::span<const std::byte> file, std::string_view where);
 
 // Maps a file and checks it as parse_torch_file does; no tensor data is read.
-Result<SafetensorsFile> open_torch_file(const std::string& path);
+Result<TensorFile> open_torch_file(const std::string& path);
 
 }  // namespace jige::formats

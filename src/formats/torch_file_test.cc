@@ -21,7 +21,7 @@ Result<TensorTable> parse_torch(std::string_view file) {
   return parse_torch_file(bytes_of(file), "file");
 }
 
-std::vector<std::string> names_of(const SafetensorsFile& file) {
+std::vector<std::string> names_of(const TensorFile& file) {
   std::vector<std::string> names;
   for (const StoredTensor& tensor : file.tensors()) names.push_back(tensor.name);
   std::sort(names.begin(), names.end());
@@ -44,7 +44,7 @@ void expect_small(const std::string& path) {
 }
 
 TEST(TorchFile, ReadsEveryTypeAsSafetensorsOfTheSameTensors) {
-  const auto expected = SafetensorsFile::open(fixture("weights/all_types.safetensors"));
+  const auto expected = open_safetensors(fixture("weights/all_types.safetensors"));
   ASSERT_TRUE(expected) << expected.error().message;
   for (const char* name : {"all_types", "all_types_legacy", "protocol4", "protocol4_legacy"}) {
     SCOPED_TRACE(name);
@@ -139,7 +139,7 @@ TEST(TorchFile, RefusesFilesThatAreNoneOfTorch) {
 }
 
 TEST(TorchFile, ReadsAWideArchive) {
-  const auto source = SafetensorsFile::open(fixture("weights/readable.safetensors"));
+  const auto source = open_safetensors(fixture("weights/readable.safetensors"));
   ASSERT_TRUE(source);
   for (const bool wide : {false, true}) {
     const std::string archive = torch_archive(torch_tensors(*source), wide);

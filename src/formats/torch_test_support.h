@@ -40,7 +40,7 @@ struct TorchTensor {
   std::string bytes;
   int64_t count = 1;
 
-  static TorchTensor of(const SafetensorsFile& file, const StoredTensor& stored) {
+  static TorchTensor of(const TensorFile& file, const StoredTensor& stored) {
     static const std::map<std::string, std::string> kStorages = {
         {"F32", "FloatStorage"}, {"F16", "HalfStorage"}, {"BF16", "BFloat16Storage"},
         {"I64", "LongStorage"},  {"I32", "IntStorage"},  {"I8", "CharStorage"},
@@ -67,7 +67,7 @@ struct TorchTensor {
   }
 };
 
-inline std::vector<TorchTensor> torch_tensors(const SafetensorsFile& file) {
+inline std::vector<TorchTensor> torch_tensors(const TensorFile& file) {
   std::vector<TorchTensor> tensors;
   for (const StoredTensor& stored : file.tensors())
     tensors.push_back(TorchTensor::of(file, stored));

@@ -88,7 +88,7 @@ double worst_difference(const std::vector<float>& a, std::span<const float> b) {
 struct RecordedAdapter {
   explicit RecordedAdapter(const std::string& name)
       : folder(std::string(JIGE_SOURCE_DIR) + "/tests/fixtures/adapters/" + name) {
-    const auto file = value_of(formats::SafetensorsFile::open(folder + "/expected.safetensors"));
+    const auto file = value_of(formats::open_safetensors(folder + "/expected.safetensors"));
     const auto ids = value_of(file.view("tokens"));
     const auto expected = value_of(file.view("logits"));
     tokens.assign(ids.as<int32_t>(), ids.as<int32_t>() + ids.count());

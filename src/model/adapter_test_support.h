@@ -86,13 +86,14 @@ inline std::vector<AdapterSource> write_three_adapters(const std::string& folder
                                                        const std::string& base_folder) {
   // Every family has some of these modules.
   const formats::LoraConfig all{.rank = 3, .alpha = 4};
-  const formats::LoraConfig some{.rank = 8,
-                                 .alpha = 5,
-                                 .use_rslora = true,
-                                 .rank_pattern = {{"layers.[01].*v_proj", 5}, {"c_attn", 4}},
-                                 .alpha_pattern = {{"q_proj", 7}, {"in_proj", 3}},
-                                 .target_modules = {"c_attn", "in_proj", "kv_b_proj", "q_proj",
-                                                    "qkv_proj", "query_key_value", "v_proj"}};
+  const formats::LoraConfig some{
+      .rank = 8,
+      .alpha = 5,
+      .use_rslora = true,
+      .rank_pattern = {{"layers.[01].*v_proj", 5}, {"c_attn", 4}},
+      .alpha_pattern = {{"q_proj", 7}, {"in_proj", 3}},
+      .target_modules = {"c_attn", "in_proj", "kv_b_proj", "q_proj", "qkv_proj", "query_key_value",
+                         "v_proj", "wqkv"}};
   const formats::LoraConfig other{
       .rank = 1,
       .alpha = 1,

@@ -22,7 +22,7 @@ std::string image_folder(const std::string& name) {
 // The rows of the pictures of a prompt, in their order.
 class PictureRows {
  public:
-  PictureRows(ImageTower& tower, const formats::SafetensorsFile& recorded)
+  PictureRows(ImageTower& tower, const formats::TensorFile& recorded)
       : width_(tower.width()), levels_(tower.config().levels()) {
     const TensorView pictures = value_of(recorded.view("images"));
     for (int64_t i = 0; i < pictures.count(); ++i) {
@@ -65,7 +65,7 @@ class PictureRows {
 
 // Where the pictures' rows stand in a prompt, of a model that turns by their places.
 std::vector<ImageGrid> grids_of_pictures(const formats::ImageConfig& config,
-                                         const formats::SafetensorsFile& recorded) {
+                                         const formats::TensorFile& recorded) {
   const TensorView prompt = value_of(recorded.view("prompt"));
   const TensorView pictures = value_of(recorded.view("images"));
   std::vector<ImageGrid> grids;
@@ -92,8 +92,7 @@ TEST(ImagePlaces, AreThoseOfTransformers) {
   int checked = 0;
   for (const std::string name : kImageModels) {
     const std::string folder = image_folder(name);
-    const auto recorded =
-        value_of(formats::SafetensorsFile::open(folder + "/expected.safetensors"));
+    const auto recorded = value_of(formats::open_safetensors(folder + "/expected.safetensors"));
     if (!recorded.find("positions")) continue;
     const auto config = value_of(formats::load_image_config(folder));
     const ImagePlaces places(grids_of_pictures(*config, recorded));
@@ -139,8 +138,7 @@ TEST(ImageLogits, AreThoseOfTransformersHoweverThePromptIsCut) {
                                                       .context_max = 128,
                                                       .batch_tokens_max = 128,
                                                       .logit_rows_max = 128}));
-    const auto recorded =
-        value_of(formats::SafetensorsFile::open(folder + "/expected.safetensors"));
+    const auto recorded = value_of(formats::open_safetensors(folder + "/expected.safetensors"));
     PictureRows rows(*tower, recorded);
     std::vector<const ImagePlaces*> of_sequence;
     std::optional<ImagePlaces> places;

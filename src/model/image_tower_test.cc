@@ -58,7 +58,7 @@ HeldTower tower_on(const std::string& folder, int threads, const ImageTowerOptio
 class Recorded {
  public:
   explicit Recorded(const std::string& folder)
-      : file_(value_of(formats::SafetensorsFile::open(folder + "/expected.safetensors"))) {}
+      : file_(value_of(formats::open_safetensors(folder + "/expected.safetensors"))) {}
 
   TensorView view(const std::string& kind, int picture) const {
     return value_of(file_.view(kind + "." + std::to_string(picture)));
@@ -75,7 +75,7 @@ class Recorded {
   }
 
  private:
-  formats::SafetensorsFile file_;
+  formats::TensorFile file_;
 };
 
 images::Image noisy_image(int32_t width, int32_t height) {
@@ -309,7 +309,7 @@ class RenamedTower {
       std::filesystem::copy(source_ + "/" + file, folder_ / file,
                             std::filesystem::copy_options::overwrite_existing, ignored);
     }
-    const auto stored = value_of(formats::SafetensorsFile::open(source_ + "/model.safetensors"));
+    const auto stored = value_of(formats::open_safetensors(source_ + "/model.safetensors"));
     std::vector<formats::TensorSource> tensors;
     for (const formats::StoredTensor& tensor : stored.tensors()) {
       const std::string as = rename(tensor.name);

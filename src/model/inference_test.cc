@@ -21,8 +21,7 @@ struct Expected {
 };
 
 Expected expected_of(const std::string& name) {
-  const auto file =
-      value_of(formats::SafetensorsFile::open(fixture(name) + "/expected.safetensors"));
+  const auto file = value_of(formats::open_safetensors(fixture(name) + "/expected.safetensors"));
   const auto tokens = value_of(file.view("tokens"));
   const auto logits = value_of(file.view("logits"));
   return {{tokens.as<int32_t>(), tokens.as<int32_t>() + tokens.count()},

@@ -23,7 +23,7 @@ struct LogitsDistance {
 // Of the model in a folder, from the tokens and logits that the folder of a fixture has recorded.
 inline LogitsDistance distance_from_recorded(const std::string& recorded, const std::string& folder,
                                              DType compute, ops::WeightFormat format) {
-  const auto file = value_of(formats::SafetensorsFile::open(recorded + "/expected.safetensors"));
+  const auto file = value_of(formats::open_safetensors(recorded + "/expected.safetensors"));
   const auto tokens = value_of(file.view("tokens"));
   const auto expected = value_of(file.view("logits"));
   CpuDevice device({.thread_count = 2});

@@ -30,7 +30,7 @@ Result<std::string> find_name(const formats::TensorFolder& files, const ParamSpe
 }
 
 std::string file_of(const formats::TensorFolder& files, const std::string& name) {
-  for (const formats::SafetensorsFile& file : files.files()) {
+  for (const formats::TensorFile& file : files.files()) {
     if (file.find(name)) return file.path();
   }
   return files.folder();

@@ -343,8 +343,7 @@ TEST(QuantisedBlocks, KeepRecordedMatrices) {
     const std::string folder = testing::fixture(std::string("../quantised/") + form.name);
     const auto config = value_of(formats::load_model_config(folder));
     const auto files = value_of(formats::TensorFolder::open(folder));
-    const auto expected =
-        value_of(formats::SafetensorsFile::open(folder + "/expected.safetensors"));
+    const auto expected = value_of(formats::open_safetensors(folder + "/expected.safetensors"));
     const std::string name = "model.layers.0.mlp.down_proj.weight";
     const TensorView recorded = value_of(expected.view(name));
     const auto matrix =

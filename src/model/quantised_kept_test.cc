@@ -127,7 +127,7 @@ TEST(QuantisedKept, TrainsAdaptersOnTheNumbersThatAreDecoded) {
 
 std::vector<float> recorded_logits(const std::string& name, WeightFormat format, int threads) {
   const std::string folder = testing::fixture("../quantised/" + name);
-  const auto file = value_of(formats::SafetensorsFile::open(folder + "/expected.safetensors"));
+  const auto file = value_of(formats::open_safetensors(folder + "/expected.safetensors"));
   const TensorView tokens = value_of(file.view("tokens"));
   CpuDevice device({.thread_count = threads});
   const auto model = value_of(InferenceModel::load(folder, device,

@@ -40,8 +40,8 @@ std::string form_folder(const std::string& name) {
   return testing::fixture("../quantised/" + name);
 }
 
-formats::SafetensorsFile recorded_of(const std::string& name) {
-  return value_of(formats::SafetensorsFile::open(form_folder(name) + "/expected.safetensors"));
+formats::TensorFile recorded_of(const std::string& name) {
+  return value_of(formats::open_safetensors(form_folder(name) + "/expected.safetensors"));
 }
 
 // The largest distance of logits from the recorded ones.

@@ -203,7 +203,7 @@ TEST(Training, GradientsMatchTheRecordingFromPyTorch) {
     SCOPED_TRACE(name);
     const std::string folder = testing::fixture(name);
     const auto recording =
-        testing::value_of(formats::SafetensorsFile::open(folder + "/gradients.safetensors"));
+        testing::value_of(formats::open_safetensors(folder + "/gradients.safetensors"));
     const auto tokens = testing::value_of(recording.view("tokens"));
     const auto lengths = testing::value_of(recording.view("lengths"));
     std::vector<Sequence> sequences;

@@ -23,7 +23,7 @@ class RecordedPrompt {
  public:
   explicit RecordedPrompt(const std::string& name)
       : folder_(tower_folder(name)),
-        recorded_(value_of(formats::SafetensorsFile::open(folder_ + "/expected.safetensors"))) {
+        recorded_(value_of(formats::open_safetensors(folder_ + "/expected.safetensors"))) {
     const TensorView prompt = value_of(recorded_.view("prompt"));
     ids_.assign(prompt.as<int32_t>(), prompt.as<int32_t>() + prompt.count());
     config_ = *value_of(formats::load_image_config(folder_));
@@ -94,7 +94,7 @@ class RecordedPrompt {
   }
 
   std::string folder_;
-  formats::SafetensorsFile recorded_;
+  formats::TensorFile recorded_;
   formats::ImageConfig config_;
   std::vector<int32_t> ids_;
   std::vector<GivenRowsRef> given_;

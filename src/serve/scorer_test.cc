@@ -92,8 +92,7 @@ void expect_the_bits_of_each_alone(const std::string& name, model::InferenceOpti
 
 TEST(Scorer, AgreesWithTheRecordedLogits) {
   for (const char* name : {"llama2", "qwen2_5", "gpt2", "gpt_neox", "phi", "qwen3_5"}) {
-    const auto file =
-        value_of(formats::SafetensorsFile::open(fixture(name) + "/expected.safetensors"));
+    const auto file = value_of(formats::open_safetensors(fixture(name) + "/expected.safetensors"));
     const auto tokens = value_of(file.view("tokens"));
     const auto logits = value_of(file.view("logits"));
     const std::span<const int32_t> ids(tokens.as<int32_t>(), static_cast<size_t>(tokens.count()));

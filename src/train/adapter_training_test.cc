@@ -53,7 +53,7 @@ TEST_P(AdapterTraining, TenStepsMatchPeft) {
   const Json& options = record["optimizer"];
   const double learning_rate = 1e-3;
   const auto expected =
-      formats::SafetensorsFile::open(kFixtures + "train/adapter-" + name + ".safetensors");
+      formats::open_safetensors(kFixtures + "train/adapter-" + name + ".safetensors");
   ASSERT_TRUE(expected) << expected.error().message;
 
   CpuDevice device({.thread_count = 2});

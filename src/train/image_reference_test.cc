@@ -42,9 +42,9 @@ class ImageBench {
   ImageBench(const std::string& name, const std::optional<formats::LoraConfig>& lora)
       : device_({.thread_count = 2}), arena_(device_, "test"), folder_(image_model(name)) {
     stream_ = *device_.make_stream();
-    recorded_.emplace(unwrapped(
-        formats::SafetensorsFile::open(kFixtures + "train/" + name + "-images.safetensors")));
-    pictures_.emplace(unwrapped(formats::SafetensorsFile::open(folder_ + "/expected.safetensors")));
+    recorded_.emplace(
+        unwrapped(formats::open_safetensors(kFixtures + "train/" + name + "-images.safetensors")));
+    pictures_.emplace(unwrapped(formats::open_safetensors(folder_ + "/expected.safetensors")));
     architecture_ =
         unwrapped(model::Architecture::create(*formats::load_model_config(folder_), lora));
     weights_.emplace(unwrapped(model::ModelWeights::create(
@@ -188,7 +188,7 @@ class ImageBench {
   std::string folder_;
   TestFolder files_;
   std::unique_ptr<Stream> stream_;
-  std::optional<formats::SafetensorsFile> recorded_, pictures_;
+  std::optional<formats::TensorFile> recorded_, pictures_;
   std::unique_ptr<const model::Architecture> architecture_;
   std::optional<model::ModelWeights> weights_;
   std::optional<Optimizer> optimizer_;

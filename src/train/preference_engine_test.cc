@@ -47,7 +47,7 @@ TEST_P(PreferenceReference, StepsMatchPyTorch) {
   const Json& run = recording["runs"][GetParam()];
   const Json& adam = recording["optimizer"];
   const auto expected =
-      formats::SafetensorsFile::open(kFixtures + "train/preference-" + GetParam() + ".safetensors");
+      formats::open_safetensors(kFixtures + "train/preference-" + GetParam() + ".safetensors");
   ASSERT_TRUE(expected) << expected.error().message;
   const TestFolder folder;
   const PairCorpus data = write_pairs(folder.file("pairs.bin"), pairs_of(recording));

@@ -157,7 +157,7 @@ TEST_P(Reference, TenStepsMatchPyTorch) {
   const auto [model, run, accumulate] = GetParam();
   const Recording recording = read_recording(model, std::string(run) == "clipped");
   const auto expected =
-      formats::SafetensorsFile::open(kFixtures + "train/" + model + "-" + run + ".safetensors");
+      formats::open_safetensors(kFixtures + "train/" + model + "-" + run + ".safetensors");
   ASSERT_TRUE(expected) << expected.error().message;
   const TensorView losses = *expected->view("losses");
   const TensorView norms = *expected->view("norms");

@@ -377,7 +377,7 @@ int64_t pipeline_host_bytes() {
 Result<std::string> hash_weights(const std::string& folder) {
   JIGE_TRY(const auto files, formats::TensorFolder::open(folder));
   formats::XxHash64 hash;
-  for (const formats::SafetensorsFile& file : files.files()) {
+  for (const formats::TensorFile& file : files.files()) {
     hash.update(file.bytes().data(), file.bytes().size());
   }
   return formats::checksum_text(hash.digest());

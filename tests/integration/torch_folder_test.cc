@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 class TorchFolders {
  public:
   TorchFolders() {
-    const auto file = formats::SafetensorsFile::open(TinyRun::get().model() + "/model.safetensors");
+    const auto file = formats::open_safetensors(TinyRun::get().model() + "/model.safetensors");
     EXPECT_TRUE(file);
     const auto tensors = formats::torch_tensors(*file);
     const auto half = tensors.begin() + static_cast<ptrdiff_t>(tensors.size() / 2);

@@ -23,7 +23,7 @@ Result<std::string> find_adapter_folder(std::string_view flag, const std::string
   if (!fs::exists(status)) {
     return fail(Code::kNotFound,
                 "{}: no such folder; give one that holds adapter_config.json and "
-                "adapter_model.safetensors, or the run that wrote it",
+                "adapter_model.safetensors (or .bin), or the run that wrote it",
                 flag);
   }
   if (!fs::is_directory(status)) {

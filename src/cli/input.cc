@@ -129,7 +129,7 @@ Result<std::string> find_model_folder(const std::string& path) {
   if (!fs::exists(status)) {
     return fail(Code::kNotFound,
                 "{}: no such folder; give the path of a model folder, which holds "
-                "config.json, model.safetensors and tokenizer.json",
+                "config.json, weights (model.safetensors) and a tokenizer",
                 path);
   }
   if (!fs::is_directory(status)) JIGE_DO(is_a_file(folder));

@@ -134,9 +134,18 @@ void emit_windows(const ModelConfig& config, Json& out) {
   out["layer_types"] = layer_types(config);
 }
 
+// What families say alone whose queries, keys and values are one product by heads of keys.
+void emit_head_fields(const ModelConfig& config, Json& out) {
+  if (config.family == Family::kFalcon) emit_falcon(config, out);
+  if (config.family != Family::kInternLm2) return;
+  out["num_key_value_heads"] = config.kv_head_count;
+  out["bias"] = false;
+}
+
 // What a family has that others have not.
 void emit_family_fields(const ModelConfig& config, Json& out) {
   if (lists_windows(config.family)) return emit_windows(config, out);
+  if (config.qkv_by_head) emit_head_fields(config, out);
   switch (config.family) {
     case Family::kMistral:
     case Family::kMinistral3:
@@ -207,11 +216,6 @@ void emit_family_features(const ModelConfig& config, Json& out) {
   if (may_be_recurrent(config.family)) emit_recurrent(config, out);
   if (family.single_parts) emit_single_parts(config, out);
   if (family.granite_scales) emit_granite_scales(config, out);
-  if (config.family == Family::kFalcon) emit_falcon(config, out);
-  if (config.family == Family::kInternLm2) {
-    out["num_key_value_heads"] = config.kv_head_count;
-    out["bias"] = false;
-  }
   if (family.unturned == UnturnedRule::kByTheta) emit_layer_thetas(config, out);
   if (family.logits_cap_field) out["final_logit_softcapping"] = cap_or_null(config.logits_cap);
   if (family.logit_scale) out["logit_scale"] = config.logits_scale;

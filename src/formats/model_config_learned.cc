@@ -192,12 +192,15 @@ void emit_position_table(const ModelConfig& config, Json& out) {
         out[field] = 0.0;
       }
       return;
-    default:  // OPT
+    case Family::kOpt:
       out[std::string(family_info(config.family).norm_weights_field)] = config.norm_weights;
       out[kNormsBefore] = true;
       out[kNoLastNorm] = false;
       out[kTableWidth] = config.hidden_size;
       for (const char* field : {"dropout", "attention_dropout", "layerdrop"}) out[field] = 0.0;
+      return;
+    default:
+      return;
   }
 }
 

@@ -65,6 +65,16 @@ TEST(ModelConfigMiniCpm, TurnsAsMiniCpm4Does) {
   EXPECT_EQ(config_of(to_hf_config(config)), config);
 }
 
+TEST(ModelConfigMiniCpm, ScalesPositionsAsItsOwnCodeDoes) {
+  const auto scaled = [](const char* type) {
+    return parsed(changed(minicpm_2b(), {{"rope_scaling", {{"type", type}, {"factor", 4.0}}}}));
+  };
+  EXPECT_EQ(scaled("dynamic")->rope.scaling, RopeScaling::kNone);  // up to the context
+  EXPECT_EQ(scaled("linear")->rope.scaling, RopeScaling::kLinear);
+  EXPECT_EQ(config_of(to_hf_config(*scaled("linear"))), *scaled("linear"));
+  EXPECT_FAILS_WITH(scaled("yarn"), Code::kUnsupported, "default, dynamic, linear and longrope");
+}
+
 TEST(ModelConfigMiniCpm, RefusesWhatItDoesNotCompute) {
   for (const char* field : {"scale_emb", "scale_depth", "dim_model_base"}) {
     Json json = minicpm_2b();
@@ -86,6 +96,9 @@ TEST(ModelConfigInternLm2, HasTheSizesOfThePublishedModel) {
   EXPECT_EQ(config_of(to_hf_config(config)), config);
   EXPECT_FAILS_WITH(parsed(changed(internlm2_7b(), {{"bias", true}})), Code::kUnsupported,
                     "\"bias\" is true");
+  Json unsaid = internlm2_7b();
+  unsaid.erase("bias");
+  EXPECT_FAILS_WITH(parsed(unsaid), Code::kNotFound, "\"bias\" is missing");
 }
 
 TEST(ModelConfigKimiK2, IsADeepSeekV3ByAnotherName) {

@@ -242,8 +242,10 @@ Status parse_switches(const Json& config, ModelConfig& out, std::string_view whe
     if (!around) out.norm_place = NormPlace::kBefore;
   }
   if (out.family == Family::kGptJ) {  // whose usual number is that of the 6B alone
-    JIGE_TRY(const int64_t turned, get_int(config, kTurnedColumns, where));
-    static_cast<void>(turned);  // parse_rope() reads it
+    JIGE_DO(get_int(config, kTurnedColumns, where));
+  }
+  if (out.family == Family::kInternLm2 && !find_field(config, "bias")) {  // its class has them then
+    return fail(Code::kNotFound, "{}: field \"bias\" is missing", where);
   }
   if (!family.norm_bias_field.empty()) {
     JIGE_TRY(out.norm_bias, get_bool_or(config, family.norm_bias_field, out.norm_bias, where));

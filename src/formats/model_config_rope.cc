@@ -66,6 +66,10 @@ Status check_partial_factor(const Json& object, const Json& config, const RopeCo
 
 Result<RopeScaling> scaling_of(const std::string& type, Family family, std::string_view where) {
   if (type == "default" && !queries_grow(family)) return RopeScaling::kNone;
+  // Up to the context of the model nothing changes by it, and longer ones there are none.
+  const bool dynamic =
+      family == Family::kInternLm2 || family == Family::kInternLm3 || family == Family::kMiniCpm;
+  if (dynamic && type == "dynamic") return RopeScaling::kNone;
   const FamilyInfo& info = family_info(family);
   const char* known = "default, linear, llama3 and yarn";
   if (info.proportional_rope) known = "default, linear, llama3, proportional and yarn";
@@ -77,7 +81,9 @@ Result<RopeScaling> scaling_of(const std::string& type, Family family, std::stri
     known = "default, and dynamic with an alpha";
   } else if (family == Family::kPhi3 || is_minicpm(family)) {
     if (type == "longrope" || type == "su") return RopeScaling::kLongRope;
-    known = "default and longrope";
+    if (family == Family::kMiniCpm && type == "linear") return RopeScaling::kLinear;
+    known = family == Family::kMiniCpm ? "default, dynamic, linear and longrope"
+                                       : "default and longrope";
   } else if (family == Family::kStableLm) {
     known = "default alone";
   } else if (queries_grow(family)) {
@@ -87,9 +93,6 @@ Result<RopeScaling> scaling_of(const std::string& type, Family family, std::stri
     if (type == "yarn") return RopeScaling::kYarn;
     known = "default and yarn";
   } else {
-    // Up to the context of the model nothing changes by it, and longer ones there are none.
-    const bool internlm = family == Family::kInternLm2 || family == Family::kInternLm3;
-    if (type == "dynamic" && internlm) return RopeScaling::kNone;
     if (type == "linear") return RopeScaling::kLinear;
     if (type == "llama3") return RopeScaling::kLlama3;
     if (type == "yarn") return RopeScaling::kYarn;

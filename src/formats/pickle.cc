@@ -96,10 +96,8 @@ class PickleMachine {
     return {};
   }
 
-  Status skip(uint64_t bytes) { return take_nothing(reader_.take(bytes, "a frame of the pickle")); }
-
-  static Status take_nothing(const Result<std::string_view>& taken) {
-    if (!taken) return tl::unexpected<Error>(taken.error());
+  Status skip(uint64_t bytes) {
+    JIGE_DO(reader_.take(bytes, "a frame of the pickle"));
     return {};
   }
 
@@ -124,11 +122,11 @@ class PickleMachine {
     return {};
   }
   Status drop(uint64_t) {
-    JIGE_TRY([[maybe_unused]] const uint32_t dropped, pop());
+    JIGE_DO(pop());
     return {};
   }
   Status drop_marked(uint64_t) {
-    JIGE_TRY([[maybe_unused]] const std::vector<uint32_t> dropped, pop_marked());
+    JIGE_DO(pop_marked());
     return {};
   }
 
@@ -251,6 +249,7 @@ class PickleMachine {
   }
   // Without arguments, or as Python 2 writes it, with a list of pairs.
   Status ordered_dict(const PickleValue& arguments) {
+    if (arguments.items.size() > 1) return corrupt("a dictionary is made of several arguments");
     PickleValue dict{.kind = PickleKind::kDict};
     for (const uint32_t list : arguments.items) {
       JIGE_DO(charge(2 * pickle_[list].items.size()));

@@ -127,6 +127,7 @@ TEST(Pickle, MakesDictionariesOfOrderedDict) {
   expect_value(type + ")RU\1aK\1s}U\1bK\2sb.", "{'a',1,}");  // but for their attributes
   expect_value(type + "](](U\1aK\1e](U\1bK\2ee\x85R.", "{'a',1,'b',2,}");  // Python 2
   EXPECT_FAILS_WITH(read_text(type + "](K\1e\x85R."), Code::kCorrupt, "other than pairs");
+  EXPECT_FAILS_WITH(read_text(type + "]]\x86R."), Code::kCorrupt, "several arguments");
   const auto pickle = read_text("}(U\1aK\1K\1K\2U\1bNu.");
   ASSERT_TRUE(pickle);
   EXPECT_EQ(pickle->find(pickle->top(), "a")->number, 1);

@@ -105,11 +105,8 @@ class LegacyReader {
   Status read_head() {
     JIGE_TRY(const Pickle magic, next_pickle());
     if (magic.top().kind != PickleKind::kOtherNumber || magic.top().text != kLegacyMagic) {
-      return fail(
-          Code::kUnsupported,
-          "{}: is a pickle that torch.save did not write, or an archive of torch before 0.2; "
-          "{}",
-          where_, kTorchRemedy);
+      return fail(Code::kUnsupported, "{}: is a pickle that torch.save did not write; {}", where_,
+                  kTorchRemedy);
     }
     JIGE_TRY(const Pickle version, next_pickle());
     if (version.top().kind != PickleKind::kInt || version.top().number != kLegacyVersion) {
@@ -146,7 +143,7 @@ class LegacyReader {
         return fail(Code::kCorrupt, "{}: {} has {} elements, but {} by its tensors", where_, what,
                     count, name.count);
       }
-      JIGE_TRY([[maybe_unused]] const std::string_view bytes, data.take(name.bytes, what));
+      JIGE_DO(data.take(name.bytes, what));
       storages.emplace(name.key, TorchStorage{offset, name.bytes});
     }
     return storages;
@@ -165,7 +162,7 @@ Result<std::vector<StoredTensor>> read_tensors(std::span<const std::byte> file,
   }
   return fail(Code::kCorrupt,
               "{}: has {} bytes that begin neither as a zip archive nor as a pickle, so torch.save "
-              "did not write it; fetch it again",
+              "did not write it, or that of a torch before 0.2; fetch it again",
               where, file.size());
 }
 

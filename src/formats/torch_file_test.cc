@@ -124,6 +124,11 @@ TEST(TorchFile, RefusesEveryTruncation) {
   }
 }
 
+TEST(TorchFile, RefusesATensorThatAppearsTwice) {
+  const TorchTensor one{"w", "FloatStorage", {1}, std::string(4, '\0')};
+  EXPECT_FAILS_WITH(parse_torch(torch_archive({one, one})), Code::kCorrupt, "\"w\" appears twice");
+}
+
 TEST(TorchFile, RefusesFilesThatAreNoneOfTorch) {
   EXPECT_FAILS_WITH(parse_torch(""), Code::kCorrupt, "has 0 bytes");
   EXPECT_FAILS_WITH(parse_torch("version https://"), Code::kCorrupt, "torch.save did not write it");

@@ -114,6 +114,7 @@ class StateDictReader {
   Result<std::vector<StoredTensor>> run() {
     JIGE_TRY(const PickleValue* dict, find_dict());
     std::vector<StoredTensor> tensors;
+    std::unordered_set<std::string_view> names;
     for (size_t i = 0; i < dict->items.size(); i += 2) {
       const PickleValue& key = pickle_[dict->items[i]];
       const PickleValue& value = pickle_[dict->items[i + 1]];
@@ -124,6 +125,10 @@ class StateDictReader {
                     name.size());
       }
       if (is_tensor(value)) {
+        if (!names.insert(name).second) return corrupt(name, "appears twice");
+        if (names.size() > kTorchTensorsMax) {
+          return fail(Code::kExhausted, "{}: has more than {} tensors", where_, kTorchTensorsMax);
+        }
         JIGE_TRY(StoredTensor tensor, read_tensor(name, value));
         tensors.push_back(std::move(tensor));
       } else if (is_object(value)) {

@@ -1,8 +1,8 @@
 // The tensors of a state dict that torch.save wrote, from the values of its pickle.
 //
 // A tensor is a call that is not made:
-//   torch._utils._rebuild_tensor_v2(storage, offset, size, stride, requires_grad, hooks[,
-//   metadata]) torch._utils._rebuild_tensor(storage, offset, size, stride)
+//   torch._utils._rebuild_tensor(storage, offset, size, stride)
+//   torch._utils._rebuild_tensor_v2(storage, offset, size, stride, requires_grad, hooks, …)
 //   torch._utils._rebuild_tensor_v3(storage, offset, size, stride, requires_grad, hooks, dtype, …)
 //   torch._utils._rebuild_parameter(tensor, requires_grad, hooks)
 // offset and stride count elements. A storage is the persistent id ("storage", torch.FloatStorage
@@ -12,6 +12,7 @@
 // Threads: pure functions.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 #include <unordered_map>
@@ -22,6 +23,8 @@
 #include "formats/stored_tensor.h"
 
 namespace jige::formats {
+
+inline constexpr size_t kTorchTensorsMax = size_t{1} << 18;
 
 // What to do about a file that cannot be read.
 inline constexpr std::string_view kTorchRemedy =

@@ -4,7 +4,8 @@
 //
 //   PATH/config.json         "in_features", "out_features", "bias", "activation_function": the name
 //                            of a class of torch, Identity or Tanh; Tanh where it is left out
-//   PATH/model.safetensors   "linear.weight" [outputs, inputs] and, with a bias, "linear.bias"
+//   PATH/model.safetensors   or pytorch_model.bin: "linear.weight" [outputs, inputs] and, with a
+//                            bias, "linear.bias"
 // Threads: values.
 #pragma once
 

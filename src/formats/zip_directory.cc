@@ -110,8 +110,7 @@ class ZipReader {
              directory.take(number_at<uint16_t>(record.data() + 28), "the name of an entry"));
     JIGE_TRY(const std::string_view extra, directory.take(number_at<uint16_t>(record.data() + 30),
                                                           "the extra fields of an entry"));
-    JIGE_TRY([[maybe_unused]] const std::string_view comment,
-             directory.take(number_at<uint16_t>(record.data() + 32), "the comment of an entry"));
+    JIGE_DO(directory.take(number_at<uint16_t>(record.data() + 32), "the comment of an entry"));
     const auto flags = number_at<uint16_t>(record.data() + 8);
     entry.stored = number_at<uint16_t>(record.data() + 10) == 0 && (flags & kEncryptedFlag) == 0;
     // In this order, those that do not fit stand in the extra field.

@@ -36,8 +36,8 @@ namespace jige::model {
 // The number of the base among those that rows may ask for; adapters count from 0.
 inline constexpr int32_t kNoAdapter = -1;
 
-// A folder with adapter_config.json and adapter_model.safetensors, and what requests call it; no
-// name where there is one adapter only.
+// A folder with adapter_config.json and adapter_model.safetensors (or .bin), and what requests call
+// it; no name where there is one adapter only.
 struct AdapterSource {
   std::string name;
   std::string folder;

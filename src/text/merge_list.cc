@@ -1,13 +1,10 @@
-// A vocab.json with its merges.txt: the tokens and merges of a byte-level BPE as GPT-2's, RoBERTa's
-// and Qwen2's folders have them beside a tokenizer.json, or alone. How text is cut into words, and
-// what stands around it, follows from the class that the folder names; the tokens that are added,
-// from the files beside them (token_files.h).
+#include "text/merge_list.h"
+
 #include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
 
 #include "text/component.h"
-#include "text/merge_list.h"
 #include "text/tokenizer_core.h"
 #include "text/tokenizer_json.h"
 #include "text/unicode.h"
@@ -35,6 +32,14 @@ constexpr std::array<MergeClass, 8> kMergeClasses = {{{"GPT2Tokenizer", MergeKin
 
 Result<MergeKind> merge_kind_of(const TokenFiles& files, std::string_view where) {
   const TokenizerClass named = tokenizer_class_of(files);
+  if (named.name.empty()) {
+    return fail(
+        Code::kUnsupported,
+        "{}: no file beside it names a tokenizer_class, and for model_type \"{}\" Jige knows "
+        "none that is made of these files; take a folder with a tokenizer.json, or name the "
+        "class in tokenizer_config.json",
+        where, named.model_type.substr(0, 80));
+  }
   std::string_view base = named.name;
   if (base.ends_with("Fast")) base.remove_suffix(std::string_view("Fast").size());
   std::string names;

@@ -1,4 +1,7 @@
-// What a tokenizer of a vocab.json and a merges.txt is made of (merge_list.cc).
+// A vocab.json with its merges.txt: the tokens and merges of a byte-level BPE as GPT-2's, RoBERTa's
+// and Qwen2's folders have them beside a tokenizer.json, or alone. How text is cut into words, and
+// what stands around it, follows from the class that the folder names; the tokens that are added,
+// from the files beside them (token_files.h).
 //
 //   vocab.json   {"token": id, …}, tokens spelled byte by byte as GPT-2 does
 //   merges.txt   a line of a version; then a line "left right" for each merge, the earliest first

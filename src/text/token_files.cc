@@ -22,7 +22,10 @@ constexpr const char* kStatedField = "added_tokens_decoder";
 constexpr const char* kExtraField = "extra_special_tokens";
 constexpr const char* kAdditionalField = "additional_special_tokens";
 
-// Types of models whose folders may name no class; of others it is GPT-2's.
+// Types of models whose class is known where their folders name none; of those that begin as
+// Qwen2's and Qwen3's names do it is Qwen2's.
+constexpr std::array<std::string_view, 9> kGpt2Types = {
+    "gpt2", "opt", "gptj", "gpt_neo", "codegen", "phi", "starcoder2", "jais2", "dbrx"};
 constexpr std::array<std::string_view, 14> kRobertaTypes = {"roberta",    "roberta-prelayernorm",
                                                             "bart",       "bridgetower",
                                                             "clap",       "data2vec-text",
@@ -350,14 +353,16 @@ TokenizerClass tokenizer_class_of(const TokenFiles& files) {
   if (!name.empty()) return {.name = std::move(name)};
   name = text(files.model, "tokenizer_class");
   if (!name.empty()) return {.name = std::move(name), .is_by_model = true};
-  const std::string type = text(files.model, "model_type");
-  name = "GPT2Tokenizer";
-  if (std::ranges::find(kRobertaTypes, type) != kRobertaTypes.end()) name = "RobertaTokenizer";
-  if (type.starts_with("qwen2") || type.starts_with("qwen3")) name = "Qwen2Tokenizer";
-  if (type.starts_with("qwen3_5")) name = "Qwen3_5Tokenizer";
-  if (type == "clip") name = "CLIPTokenizer";
-  if (type == "deberta") name = "DebertaTokenizer";
-  return {.name = std::move(name), .is_by_model = true};
+  TokenizerClass by_type{.is_by_model = true, .model_type = text(files.model, "model_type")};
+  const std::string& type = by_type.model_type;
+  const auto among = [&](const auto& types) {
+    return std::ranges::find(types, type) != types.end();
+  };
+  const bool qwen2 = type.starts_with("qwen2") || type.starts_with("qwen3");
+  if (type.empty() || among(kGpt2Types)) by_type.name = "GPT2Tokenizer";
+  if (among(kRobertaTypes)) by_type.name = "RobertaTokenizer";
+  if (qwen2 && !type.starts_with("qwen3_5")) by_type.name = "Qwen2Tokenizer";
+  return by_type;
 }
 
 Result<FolderTokens> find_folder_tokens(const TokenFiles& files, const TokenRules& rules,

@@ -4,15 +4,13 @@
 // Tokens stand in tokenizer_config.json, special_tokens_map.json and added_tokens.json. What wins
 // over what, and which ids tokens get that are not in the vocabulary, is as in transformers 5:
 //   - "added_tokens_decoder" of tokenizer_config.json, where it is there, leaves the other two
-//   files
-//     unread; else special_tokens_map.json wins over tokenizer_config.json;
+//     files unread; else special_tokens_map.json wins over tokenizer_config.json;
 //   - first come the tokens that a file gives an id, by ascending ids; then those with a role (bos,
 //     eos, unk, sep, pad, cls, mask), those of other fields that end in "_token", and the list
 //     extra_special_tokens or additional_special_tokens;
 //   - a token of the vocabulary keeps its id; others get the first number behind those given so
-//   far,
-//     and behind the count of tokens in the vocabulary, which is not its largest id where it has
-//     holes.
+//     far, and behind the count of tokens in the vocabulary, which is not its largest id where it
+//     has holes.
 // Where a file says another id than a token would get that way, transformers 4 and 5 differ, and
 // the folder is refused; so it is where the id is another token's.
 //
@@ -45,11 +43,12 @@ Result<TokenFiles> read_token_files(const std::string& folder);
 
 // transformers' class of a tokenizer, by which its words are known.
 struct TokenizerClass {
-  std::string name;
-  bool is_by_model =
-      false;  // no tokenizer_config.json names it: config.json does, or its model_type
+  std::string name;  // empty: no file names one, and it is not known for the type of model
+  // No tokenizer_config.json names it: config.json does, or its model_type.
+  bool is_by_model = false;
+  std::string model_type = {};  // where no file names a class
 };
-// What the files say; without any of it GPT-2's.
+// What the files say; where there is no model_type either, GPT-2's.
 TokenizerClass tokenizer_class_of(const TokenFiles& files);
 
 // The texts of tokens with a role; empty where there is none.

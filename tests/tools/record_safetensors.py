@@ -23,18 +23,12 @@ def save(path, text):
     path.write_text(text)
 
 
-def record_weights():
-    import peft
-    import safetensors
-    import safetensors.torch
+def every_type():
+    """A tensor of every type, and of every rank and name that is not usual."""
     import torch
-    import transformers
 
-    folder = ROOT / "weights"
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
     ramp = torch.arange(6, dtype=torch.float32).reshape(2, 3)
-    tensors = {
+    return {
         "f32": ramp + 0.5,
         "bf16": (ramp - 2).to(torch.bfloat16),
         "f16": (ramp / 4).to(torch.float16),
@@ -50,6 +44,19 @@ def record_weights():
         "rank6": torch.zeros(1, 1, 1, 1, 1, 2),
         "quote\" and é": torch.ones(1),
     }
+
+
+def record_weights():
+    import peft
+    import safetensors
+    import safetensors.torch
+    import torch
+    import transformers
+
+    folder = ROOT / "weights"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    tensors = every_type()
     safetensors.torch.save_file(tensors, folder / "all_types.safetensors", {"format": "pt"})
     readable = {name: tensors[name].contiguous() for name in
                 ("f32", "bf16", "f16", "i8", "i32", "i64", "u8", "scalar", "none", "quote\" and é")}

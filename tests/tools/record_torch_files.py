@@ -16,27 +16,13 @@ import zipfile
 
 import torch
 
+from record_safetensors import every_type
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent / "fixtures" / "formats" / "torch"
 
 
 def all_types():
-    ramp = torch.arange(6, dtype=torch.float32).reshape(2, 3)
-    tensors = collections.OrderedDict({
-        "f32": ramp + 0.5,
-        "bf16": (ramp - 2).to(torch.bfloat16),
-        "f16": (ramp / 4).to(torch.float16),
-        "i8": (ramp - 3).to(torch.int8),
-        "i32": (ramp * 1000).to(torch.int32),
-        "i64": ramp.to(torch.int64) * 10**10,
-        "u8": (ramp + 250).to(torch.uint8),
-        "f64": ramp.to(torch.float64),
-        "bool": ramp > 2,
-        "f8": ramp.to(torch.float8_e4m3fn),
-        "scalar": torch.tensor(7.0),
-        "none": torch.zeros(0, 4),
-        "rank6": torch.zeros(1, 1, 1, 1, 1, 2),
-        "quote\" and é": torch.ones(1),
-    })
+    tensors = collections.OrderedDict(every_type())
     tensors["tied"] = tensors["f32"]
     tensors["second row"] = tensors["f32"][1]
     tensors["once"] = tensors["f32"][1].expand(1, 3)  # its first stride does not matter

@@ -239,8 +239,10 @@ TEST(ModelConfigFamilies, RefusesWhatChangesStableLmAndOlmoe) {
   EXPECT_FALSE(config_of(stable).qk_norm_apart);
   const Json scaled = {{"rope_scaling", {{"rope_type", "linear"}, {"factor", 2.0}}}};
   EXPECT_FAILS_WITH(parsed(changed(stable, scaled)), Code::kUnsupported, "default alone");
-  EXPECT_FAILS_WITH(parsed(changed(family_json("olmoe"), {{"clip_qkv", 8.0}})), Code::kUnsupported,
-                    "clip_qkv");
+  for (const double clip : {8.0, 0.0}) {  // which bounds them to 0
+    EXPECT_FAILS_WITH(parsed(changed(family_json("olmoe"), {{"clip_qkv", clip}})),
+                      Code::kUnsupported, "clip_qkv");
+  }
   EXPECT_FAILS_WITH(parsed(changed(family_json("starcoder2"), {{"hidden_act", "relu"}})),
                     Code::kUnsupported, "gelu_pytorch_tanh");
 }

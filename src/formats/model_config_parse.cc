@@ -135,7 +135,8 @@ Status parse_activation(const Json& config, ModelConfig& out, std::string_view w
               field, activation, family_name(out.family), wanted);
 }
 
-// Fields that would change what a family computes, where they are not absent, null, false or 0.
+// Fields that would change what a family computes, where they are not absent, null or false, nor
+// count nothing.
 std::vector<const char*> variant_fields(Family family) {
   switch (family) {
     case Family::kOlmo:
@@ -178,7 +179,8 @@ std::vector<const char*> variant_fields(Family family) {
 Status refuse_variants(const Json& config, Family family, std::string_view where) {
   for (const char* field : variant_fields(family)) {
     const Json* value = find_field(config, field);
-    if (!value || *value == false || *value == 0) continue;
+    if (!value || *value == false) continue;
+    if (field == std::string_view("num_experts") && *value == 0) continue;
     return fail(Code::kUnsupported, "{}: field \"{}\" is {}, which Jige does not support", where,
                 field, dump_json(*value).substr(0, 80));
   }

@@ -147,7 +147,7 @@ struct FamilyInfo {
   std::string_view turned_field = "partial_rotary_factor";
 
   // What transformers takes for fields that are left out.
-  bool ffn_of_width = false;  // F is four times the width, and must not be left out elsewhere
+  bool ffn_of_width = false;  // F is four times the width; false: it must not be left out
   int64_t context = 0;        // 0: it must not be left out
   double norm_eps = 1e-6;
   int64_t kv_heads = 0;  // 0: as many as query heads

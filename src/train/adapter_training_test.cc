@@ -187,7 +187,8 @@ TEST_F(AdapterRun, OfDoraGivesTheSameBitsHoweverItIsCutAndStopped) {
 
 TEST_F(AdapterRun, DropsInTrainingOnlyAndAnewInEachStep) {
   TrainOptions with = options("with");
-  with.step_tokens = 4096;  // every step learns from everything
+  folder_.write("a.jsonl", small_corpus(15));
+  with.step_tokens = 1024;  // every step learns from everything
   with.eval_every_steps = 1;
   with.steps = 3;
   with.schedule.peak = 0.1;  // B begins as zeros: the first step drops what is multiplied with them

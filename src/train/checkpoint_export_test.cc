@@ -154,7 +154,7 @@ TEST(CheckpointExport, GoesBesideARunThatKeepsOneCheckpoint) {
   const TestFolder folder;
   TrainOptions options = export_options(folder);
   options.pipeline = PipelineOptions{.devices = 2};
-  options.steps = 40;
+  options.steps = 24;
   options.checkpoint_every_steps = 1;
   options.checkpoints_kept = 1;
   TrainOptions alone = options;

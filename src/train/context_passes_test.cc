@@ -213,7 +213,7 @@ TEST(ContextPasses, HaveTheBitsOfOneRankInEveryModelThatMayBeDivided) {
 
 TEST(ContextPasses, HaveTheBitsOfOneRankWhateverIsDivided) {
   Rng rng(4);
-  for (int turn = 0; turn < 18; ++turn) {
+  for (int turn = 0; turn < 12; ++turn) {
     SCOPED_TRACE(turn);
     Setting setting{.config = model::testing::tiny_config(formats::Family::kMistral),
                     .micro_batches = {}};

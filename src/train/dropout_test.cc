@@ -42,7 +42,8 @@ TEST(DropoutRun, GivesTheSameBitsHoweverItIsRunAndStopped) {
 TEST(DropoutRun, DropsInTrainingOnlyAndAnewInEachStep) {
   const TestFolder folder;
   TrainOptions options = dropout_options(folder, "with");
-  options.step_tokens = 4096;     // every step learns from everything
+  folder.write("a.jsonl", small_corpus(15));
+  options.step_tokens = 1024;     // every step learns from everything
   options.schedule.peak = 1e-30;  // changes no bit of any weight
   options.eval_every_steps = 1;
   options.steps = 3;

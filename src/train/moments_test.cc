@@ -19,21 +19,22 @@ TrainOptions q8_options(const TestFolder& folder, const std::string& out) {
   return options;
 }
 
+// One rank has three threads.
+const std::vector<Group> kSomeGroups = {{.size = 1}, {.size = 3}, {.size = 2, .shard = true}};
+const std::vector<Group> kManyGroups = {
+    {.size = 1}, {.size = 2}, {.size = 3, .shard = true}, {.size = 7, .shard = true}};
+
 // Runs with the same options by one process and several ranks, with several threads and, in turn,
 // these micro-batches.
-void expect_one_result(const TrainOptions& one, const std::vector<int64_t>& micro_batches) {
+void expect_one_result(const TrainOptions& one, const std::vector<int64_t>& micro_batches,
+                       const std::vector<Group>& groups) {
   const RankOutcome alone = train_one(one);
   ASSERT_EQ(alone.error, "");
   EXPECT_EQ(alone.result.memory.arena_peak_bytes, alone.result.memory.arena_predicted_bytes);
   const std::string expected = saved_bytes(one);
   EXPECT_EQ(expected.find("none"), std::string::npos);
   size_t turn = 0;
-  for (const Group& group : std::vector<Group>{{.size = 1},
-                                               {.size = 2},
-                                               {.size = 3},
-                                               {.size = 2, .shard = true},
-                                               {.size = 3, .shard = true},
-                                               {.size = 7, .shard = true}}) {
+  for (const Group& group : groups) {
     TrainOptions options = one;
     options.micro_batch_tokens = micro_batches[turn % micro_batches.size()];
     options.out_folder = one.out_folder + fmt::format("-{}", turn++);
@@ -51,13 +52,13 @@ void expect_one_result(const TrainOptions& one, const std::vector<int64_t>& micr
 
 TEST(Moments, OfEightBitsGiveTheBitsOfOneRankForAnyRanksThreadsAndMicroBatches) {
   const TestFolder folder;
-  expect_one_result(q8_options(folder, "whole"), {32, 128});
+  expect_one_result(q8_options(folder, "whole"), {32, 128}, kManyGroups);
   TrainOptions tied = q8_options(folder, "tied");
   tied.config->tied_embeddings = true;
   tied.config->ffn_size = 50;  // rows of packed forms and blocks end elsewhere
   tied.optimizer.clip_norm = 0.05;
   tied.dropout = 0.2;
-  expect_one_result(tied, {64});
+  expect_one_result(tied, {64}, kManyGroups);
 }
 
 TEST(Moments, OfEightBitsHoldForAdaptersAndPreferences) {
@@ -67,23 +68,25 @@ TEST(Moments, OfEightBitsHoldForAdaptersAndPreferences) {
   TrainOptions lora =
       tuning_options(q8_options(folder, "lora"), folder.file("base/model"), folder.file("lora"));
   lora.lora = formats::LoraConfig{.rank = 4, .alpha = 8};
-  expect_one_result(lora, {64});
+  expect_one_result(lora, {64}, kSomeGroups);
   lora.base_format = ops::WeightFormat::kQ4;
   lora.out_folder = folder.file("lora-q4");
-  expect_one_result(lora, {64});
+  expect_one_result(lora, {64}, kSomeGroups);
 
   TrainOptions dpo =
       tuning_options(q8_options(folder, "dpo"), folder.file("base/model"), folder.file("dpo"));
   dpo.data.files = {folder.write("pairs.jsonl", small_pairs(60))};
   dpo.dpo = {.beta = 0.3};
-  expect_one_result(dpo, {64, 100});
+  expect_one_result(dpo, {64, 100}, kSomeGroups);
 }
 
 TEST(Moments, OfEightBitsGoOnWithAnotherNumberOfRanksDividedOrNot) {
   const TestFolder folder;
-  const TrainOptions whole = q8_options(folder, "whole");
+  TrainOptions whole = q8_options(folder, "whole");
+  whole.steps = 7;
   ASSERT_EQ(train_one(whole).error, "");
-  TrainOptions parts = q8_options(folder, "parts");
+  TrainOptions parts = whole;
+  parts.out_folder = folder.file("parts");
   const std::vector<Group> groups = {
       {.size = 3, .shard = true}, {.size = 1}, {.size = 2}, {.size = 4, .shard = true}};
   int64_t steps = 0;

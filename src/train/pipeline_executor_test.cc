@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
@@ -86,14 +87,14 @@ TEST(PipelineExecutor, EveryScheduleHasTheBitsOfOneDevice) {
     const int32_t micro_batches = micro_batches_for(devices);
     const Trace expected = train_alone(*architecture, micro_batches, matrix_steps());
     for (const ScheduleRequest& request :
-         every(11, requests_for(devices, micro_batches, 2 * devices + 2),
+         every(17, requests_for(devices, micro_batches, 2 * devices + 2),
                static_cast<size_t>(2 * devices))) {
       const Trace trace = train_by_schedule(*architecture, request, matrix_steps());
       EXPECT_TRUE(trace == expected) << request_name(request);
       ++tried;
     }
   }
-  EXPECT_GT(tried, asked_steps() == nullptr ? 20 : 200);
+  EXPECT_GT(tried, asked_steps() == nullptr ? 12 : 200);
 }
 
 TEST(PipelineExecutor, ATiedHeadHasTheBitsOfOneDevice) {
@@ -102,16 +103,17 @@ TEST(PipelineExecutor, ATiedHeadHasTheBitsOfOneDevice) {
     const auto architecture = model_for(devices, true);
     const Trace expected = train_alone(*architecture, 4, matrix_steps());
     for (const ScheduleRequest& request :
-         every(13, requests_for(devices, 4, 2 * devices + 2, true), static_cast<size_t>(devices))) {
+         every(19, requests_for(devices, 4, 2 * devices + 2, true), static_cast<size_t>(devices))) {
       const Trace trace = train_by_schedule(*architecture, request, matrix_steps());
       EXPECT_TRUE(trace == expected) << request_name(request);
       ++tried;
     }
   }
-  EXPECT_GT(tried, asked_steps() == nullptr ? 8 : 100);
+  EXPECT_GT(tried, asked_steps() == nullptr ? 5 : 100);
 }
 
-void expect_bits_of_one_device(const std::string& fixture) {
+// By three schedules, with and without passes that are made again; other ones from another `first`.
+void expect_bits_of_one_device(const std::string& fixture, size_t first) {
   SCOPED_TRACE(fixture);
   formats::ModelConfig config = *formats::load_model_config(std::string(JIGE_SOURCE_DIR) +
                                                             "/tests/fixtures/model/" + fixture);
@@ -128,36 +130,39 @@ void expect_bits_of_one_device(const std::string& fixture) {
       config.layer_is_sliding = {uint8_t{!mixed}, uint8_t{mixed}, uint8_t{!mixed}, 0};
     }
   }
+  constexpr size_t kPart = 41;  // odd: every second request recomputes
   const auto architecture = *model::Architecture::create(config);
   const Trace expected = train_alone(*architecture, 4, matrix_steps());
   int tried = 0;
   for (const ScheduleRequest& request :
-       every(25, requests_for(2, 4, 6, config.tied_embeddings), 2)) {
+       every(kPart, requests_for(2, 4, 6, config.tied_embeddings), first % kPart)) {
     EXPECT_TRUE(train_by_schedule(*architecture, request, matrix_steps()) == expected)
         << request_name(request);
     ++tried;
   }
-  EXPECT_GT(tried, 2);
+  EXPECT_GE(tried, 2);
+}
+
+void expect_bits_of_one_device(const std::vector<const char*>& fixtures) {
+  for (size_t i = 0; i < fixtures.size(); ++i) expect_bits_of_one_device(fixtures[i], 2 + 7 * i);
 }
 
 TEST(PipelineExecutor, ExpertsHaveTheBitsOfOneDevice) {
-  for (const char* fixture : {"mixtral", "minimax_m2"}) expect_bits_of_one_device(fixture);
+  expect_bits_of_one_device({"mixtral", "minimax_m2"});
 }
 
 TEST(PipelineExecutor, PartsSideBySideHaveTheBitsOfOneDevice) {
-  for (const char* fixture : {"gpt_neox", "phi", "cohere"}) expect_bits_of_one_device(fixture);
+  expect_bits_of_one_device({"gpt_neox", "phi", "cohere"});
 }
 
 TEST(PipelineExecutor, RecurrentLayersHaveTheBitsOfOneDevice) {
-  for (const char* fixture :
-       {"qwen3_5", "lfm2", "granite_hybrid", "nemotron_h_moe", "falcon_h1", "olmo_hybrid", "lfm3",
-        "mistral4", "falcon_mamba", "jamba", "kimi_linear"})
-    expect_bits_of_one_device(fixture);
+  expect_bits_of_one_device({"qwen3_5", "lfm2", "granite_hybrid", "nemotron_h_moe", "falcon_h1",
+                             "olmo_hybrid", "lfm3", "mistral4", "falcon_mamba", "jamba",
+                             "kimi_linear"});
 }
 
 TEST(PipelineExecutor, LayersOfTwoWidthsOfHeadsHaveTheBitsOfOneDevice) {
-  for (const char* fixture : {"gemma4", "gemma4_moe", "gemma4_layer_inputs", "gemma3n"})
-    expect_bits_of_one_device(fixture);
+  expect_bits_of_one_device({"gemma4", "gemma4_moe", "gemma4_layer_inputs", "gemma3n"});
 }
 
 TEST(PipelineExecutor, DropoutHasTheBitsOfOneDevice) {
@@ -168,9 +173,11 @@ TEST(PipelineExecutor, DropoutHasTheBitsOfOneDevice) {
     const int32_t micro_batches = micro_batches_for(devices);
     const Trace expected = train_alone(*architecture, micro_batches, matrix_steps(), kDropout);
     EXPECT_NE(expected.bits, train_alone(*architecture, micro_batches, matrix_steps()).bits);
-    auto requests = every(19, requests_for(devices, micro_batches, 2 * devices + 2));
+    auto requests = every(37, requests_for(devices, micro_batches, 2 * devices + 2));
     // With spipe, which makes forward passes again on another device.
-    const auto natural = natural_requests(devices, OptimizerMode::kAsync, ClipMode::kSpeculate);
+    const auto natural =
+        every(2, natural_requests(devices, OptimizerMode::kAsync, ClipMode::kSpeculate),
+              static_cast<size_t>(devices % 2));
     requests.insert(requests.end(), natural.begin(), natural.end());
     for (const ScheduleRequest& request : requests) {
       const Trace trace = train_by_schedule(*architecture, request, matrix_steps(), {}, kDropout);
@@ -178,7 +185,7 @@ TEST(PipelineExecutor, DropoutHasTheBitsOfOneDevice) {
       ++tried;
     }
   }
-  EXPECT_GT(tried, 30);
+  EXPECT_GT(tried, 15);
 }
 
 TEST(PipelineExecutor, BaselinesWithoutOverlapHaveTheBitsOfOneDevice) {
@@ -198,7 +205,7 @@ TEST(PipelineExecutor, BaselinesWithoutOverlapHaveTheBitsOfOneDevice) {
 
 TEST(PipelineExecutor, ManyStepsHaveTheBitsOfOneDevice) {
   const int32_t devices = 4;
-  const int64_t steps = asked_steps() == nullptr ? 14 : 50;
+  const int64_t steps = asked_steps() == nullptr ? 9 : 50;
   const auto architecture = model_for(devices);
   const Trace expected = train_alone(*architecture, micro_batches_for(devices), steps);
   // Both outcomes of clipping occur, so speculation is right and wrong.
@@ -260,7 +267,7 @@ TEST(PipelineExecutor, AFailedTaskEndsTheStepAndChangesNothing) {
     // Every kind with one of the two.
     for (const ScheduleRequest& request :
          every(2, natural_requests(2, OptimizerMode::kAsync, clip), clip == ClipMode::kExact)) {
-      const Trace expected = train_by_schedule(*architecture, request, 3);
+      const Trace expected = train_by_schedule(*architecture, request, 2);
       Rig rig;
       std::atomic<int32_t> failing{-1};
       rig.build(*architecture, request, {.before_task = [&failing](int32_t task) -> Status {
@@ -269,7 +276,7 @@ TEST(PipelineExecutor, AFailedTaskEndsTheStepAndChangesNothing) {
       }});
       const auto tasks = static_cast<int32_t>(rig.machine->schedule().tasks.size());
       Trace trace;
-      for (int64_t step = 0; step < 3; ++step) {
+      for (int64_t step = 0; step < 2; ++step) {
         const auto batches = step_batches(step, 4, architecture->config().vocab_size);
         for (int32_t task = static_cast<int32_t>(step); task < tasks; task += tasks / 5) {
           const auto kind = rig.machine->schedule().tasks[static_cast<size_t>(task)].kind;
@@ -293,17 +300,18 @@ TEST(PipelineExecutor, AFailedTaskEndsTheStepAndChangesNothing) {
 
 TEST(PipelineExecutor, AStepThatIsNotFiniteChangesNothing) {
   const auto architecture = model_for(2);
+  std::optional<std::array<double, 2>> expected;  // the losses of a run without such a step
   size_t first = 0;
   for (const OptimizerMode optimizer :
        {OptimizerMode::kDevice, OptimizerMode::kSync, OptimizerMode::kAsync}) {
     for (const ClipMode clip : {ClipMode::kExact, ClipMode::kSpeculate}) {
-      // Every kind with two or three of the six.
+      // Every kind with two of the six.
       for (const ScheduleRequest& request :
-           every(2, natural_requests(2, optimizer, clip), first++ % 2)) {
+           every(3, natural_requests(2, optimizer, clip), first++ % 3)) {
         Rig rig;
         rig.build(*architecture, request);
         const auto batches = step_batches(0, 4, architecture->config().vocab_size);
-        trace_step(rig, batches, 0.01);
+        const double loss = trace_step(rig, batches, 0.01);
         Trace before;
         before.add(*rig.optimizer);
         const auto skipped =
@@ -315,10 +323,13 @@ TEST(PipelineExecutor, AStepThatIsNotFiniteChangesNothing) {
         after.add(*rig.optimizer);
         EXPECT_TRUE(after == before) << request_name(request);
         // And the devices still see the weights of before.
-        Rig fresh;
-        fresh.build(*architecture, request);
-        trace_step(fresh, batches, 0.01);
-        EXPECT_EQ(trace_step(rig, batches, 0.02), trace_step(fresh, batches, 0.02));
+        if (!expected) {
+          Rig fresh;
+          fresh.build(*architecture, request);
+          expected = {trace_step(fresh, batches, 0.01), trace_step(fresh, batches, 0.02)};
+        }
+        EXPECT_EQ(loss, (*expected)[0]);
+        EXPECT_EQ(trace_step(rig, batches, 0.02), (*expected)[1]) << request_name(request);
       }
     }
   }

@@ -26,6 +26,7 @@ TrainOptions fault_options(const TestFolder& folder, const std::string& out) {
   TrainOptions options = tiny_options(folder, {folder.file("a.jsonl")});
   options.out_folder = folder.file(out);
   options.micro_batch_tokens = 32;
+  options.step_tokens = 64;
   options.config->layer_count = 4;
   options.steps = 4;
   options.checkpoint_every_steps = 1;

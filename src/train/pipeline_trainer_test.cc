@@ -65,6 +65,8 @@ TEST(PipelineTrainer, StaysWithinTheMemoryOfItsDevices) {
   folder.write("a.jsonl", small_corpus(60));
   TrainOptions options = pipeline_options(folder, "small");
   options.config->layer_count = 24;
+  options.steps = 2;
+  options.eval_every_steps = 2;
   const TrainOptions alone = [&] {
     TrainOptions other = options;
     other.out_folder = folder.file("alone");

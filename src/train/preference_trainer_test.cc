@@ -124,7 +124,8 @@ TEST(PreferenceTrainer, GoesOnWithTheSameBitsAndComputesNoReferenceAgain) {
       options.base_format = kind.format;
       options.compute = kind.compute;
       options.data.eval_fraction = 0.2;
-      options.eval_every_steps = 5;
+      options.steps = 6;
+      options.eval_every_steps = 3;
       return options;
     };
     const auto whole = train(options_for("whole"));

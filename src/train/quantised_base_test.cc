@@ -25,15 +25,22 @@ class QuantisedBase : public ::testing::Test {
     const auto path = folder_.write("a.jsonl", small_corpus(60));
     TrainOptions options = tiny_options(folder_, {path});
     options.steps = 20;
-    const auto base = train(options);
-    ASSERT_TRUE(base) << base.error().message;
-    base_ = base->result.model_folder;
+    base_ = options.out_folder + "/model";
+    static FolderFiles made;  // by the first test
+    if (made.empty()) {
+      const auto base = train(options);
+      ASSERT_TRUE(base) << base.error().message;
+      ASSERT_EQ(base->result.model_folder, base_);
+      made = read_folder(base_);
+    } else {
+      write_folder(base_, made);
+    }
     tuning_ = tuning_options(options, base_, folder_.file("tuned"));
     tuning_.lora =
         formats::LoraConfig{.rank = 4, .alpha = 8, .target_modules = {"q_proj", "v_proj"}};
     tuning_.steps = 12;
     tuning_.schedule.peak = 1e-2;
-    tuning_.data.eval_files = {path};
+    tuning_.data.eval_files = {folder_.write("held.jsonl", small_corpus(12))};
     tuning_.eval_every_steps = 1;
   }
 

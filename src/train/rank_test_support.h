@@ -118,12 +118,13 @@ inline std::vector<RankOutcome> train_ranks(const TrainOptions& options, const G
 }
 
 inline TrainOptions rank_options(const TestFolder& folder, const std::string& out) {
-  folder.write("a.jsonl", small_corpus(60));
+  folder.write("a.jsonl", small_corpus(40));
   TrainOptions options = tiny_options(folder, {folder.file("a.jsonl")});
   options.out_folder = folder.file(out);
+  options.steps = 4;  // which reach into a second epoch
   options.step_tokens = 200;
   options.data.eval_fraction = 0.2;
-  options.eval_every_steps = 3;
+  options.eval_every_steps = 2;
   return options;
 }
 

@@ -22,10 +22,10 @@ constexpr uint64_t kSeed = 20240611;
 TrainOptions options_for(const TestFolder& folder, const std::string& out) {
   TrainOptions options = tiny_options(folder, {folder.file("a.jsonl")});
   options.out_folder = folder.file(out);
-  options.steps = 12;
+  options.steps = 8;
   options.checkpoint_every_steps = 1;
   options.data.eval_fraction = 0.1;
-  options.eval_every_steps = 3;
+  options.eval_every_steps = 4;
   return options;
 }
 
@@ -85,7 +85,7 @@ void kill_and_continue(int rounds, Prepare prepare, Change change) {
   ASSERT_EQ(run_in_child(whole, 1e9), 0);
   double whole_s = watch.seconds();
   const auto expected = logged_losses(whole);
-  ASSERT_EQ(expected.size(), 12u + 4);
+  ASSERT_EQ(expected.size(), 8u + 2);
 
   Rng rng(kSeed);
   SCOPED_TRACE("seed " + std::to_string(kSeed));
@@ -119,7 +119,7 @@ void kill_and_continue(int rounds, Prepare prepare, Change change) {
 
 TEST(Resume, EndsWithTheSameBitsHoweverOftenTheRunIsKilled) {
   const auto nothing = [](auto&&...) {};
-  kill_and_continue(6, nothing, nothing);
+  kill_and_continue(4, nothing, nothing);
 }
 
 TEST(Resume, EndsWithTheSameBitsOfAModelWithExperts) {
@@ -128,7 +128,7 @@ TEST(Resume, EndsWithTheSameBitsOfAModelWithExperts) {
     options.expert_balance = 0.2;
     options.expert_bias_rate = 0.01;
   };
-  kill_and_continue(3, prepare, [](TrainOptions& options, int attempt) {
+  kill_and_continue(2, prepare, [](TrainOptions& options, int attempt) {
     options.thread_count = 1 + attempt % 2;
     options.micro_batch_tokens = attempt % 3 == 0 ? 32 : 64;
   });
@@ -144,7 +144,7 @@ TEST(Resume, EndsWithTheSameBitsOfAnAdapterOnAQuantisedBase) {
     options.lora = formats::LoraConfig{.rank = 2, .alpha = 4};
     options.base_format = ops::WeightFormat::kQ4;
   };
-  kill_and_continue(3, prepare, [](TrainOptions& options, int attempt) {
+  kill_and_continue(2, prepare, [](TrainOptions& options, int attempt) {
     options.thread_count = 1 + attempt % 2;
     options.micro_batch_tokens = attempt % 3 == 0 ? 32 : 64;
   });
@@ -154,7 +154,7 @@ TEST(Resume, EndsWithTheSameBitsWithMomentsOfEightBits) {
   const auto prepare = [](const TestFolder&, TrainOptions& options) {
     options.optimizer.moments = ops::MomentFormat::kQ8;
   };
-  kill_and_continue(4, prepare, [](TrainOptions& options, int attempt) {
+  kill_and_continue(2, prepare, [](TrainOptions& options, int attempt) {
     options.thread_count = 1 + attempt % 2;
     options.micro_batch_tokens = attempt % 3 == 0 ? 32 : 64;
   });
@@ -170,7 +170,7 @@ TEST(Resume, EndsWithTheSameBitsOfPreferenceTuning) {
     options.data.files = {folder.write("pairs.jsonl", small_pairs(60))};
     options.dpo = {.beta = 0.3, .label_smoothing = 0.1, .sft_weight = 0.2};
   };
-  kill_and_continue(4, prepare, [](TrainOptions& options, int attempt) {
+  kill_and_continue(2, prepare, [](TrainOptions& options, int attempt) {
     options.thread_count = 1 + attempt % 2;
     options.micro_batch_tokens = attempt % 3 == 0 ? 64 : 100;
   });
@@ -216,7 +216,7 @@ TEST(Resume, TakesTheCheckpointBeforeADamagedOne) {
     EXPECT_EQ((*trainer)->state().step, 4);
     ASSERT_TRUE((*trainer)->run());
   }
-  EXPECT_EQ(logged_losses(options).size(), 12u + 4);
+  EXPECT_EQ(logged_losses(options).size(), 8u + 2);
 }
 
 TEST(Resume, RefusesWhenNoCheckpointIsIntact) {

@@ -96,11 +96,9 @@ TEST(RewardRanks, GiveTheBitsOfOneRank) {
   const std::string expected = whole_checkpoint(one);
   int turn = 0;
   for (const Group& group : std::vector<Group>{{.size = 1},
-                                               {.size = 2},
-                                               {.size = 3, .delays = true},
-                                               {.size = 4, .overlap = false, .shard = true},
-                                               {.size = 3, .shard = true, .order = {1, 2, 0}},
                                                {.size = 2, .tcp = true, .delays = true},
+                                               {.size = 3, .shard = true, .order = {1, 2, 0}},
+                                               {.size = 4, .overlap = false},
                                                {.size = 7, .shard = true, .delays = true}}) {
     TrainOptions options = one;
     options.out_folder = folder.file("ranks" + std::to_string(turn++));
@@ -241,7 +239,9 @@ TEST(RewardRanks, LeaveTogetherWhatTheyAreInAndGoOnWithTheSameBits) {
     std::vector<double> numbers;
     // In the first measurement, in the second step, in the measurement behind it and there again,
     // in the last step, in the last measurement; then to the end.
-    for (const int64_t steps : {0, 1, 2, 2, 3, 4, 5}) {
+    const std::vector<int64_t> moments =
+        size > 1 ? std::vector<int64_t>{0, 1, 2, 2, 3, 4, 5} : std::vector<int64_t>{0, 2, 3, 5};
+    for (const int64_t steps : moments) {
       const auto ranks = draw_on_ranks(parts, group, leaving(steps, who));
       expect_alike(ranks, ranks[0], what);
       for (const RankOutcome& rank : ranks) {

@@ -114,14 +114,18 @@ TEST(RunDropout, GivesTheSameBitsHoweverItIsRunAndStopped) {
       return options;
     };
     SCOPED_TRACE(fmt::format("arm {}", arm));
-    expect_bits_however_run(options_of, ways, "/model/model.safetensors");
+    // Two of the three ways each, and all where there is everything.
+    auto tried = ways;
+    if (arm < 3) tried.erase(tried.begin() + arm);
+    expect_bits_however_run(options_of, tried, "/model/model.safetensors");
   }
 }
 
 TEST(RunDropout, DropsBlocksInTrainingOnly) {
   const TestFolder folder;
   TrainOptions options = block_options(folder, "with");
-  options.step_tokens = 4096;     // every step learns from everything
+  folder.write("a.jsonl", small_corpus(15));
+  options.step_tokens = 1024;     // every step learns from everything
   options.schedule.peak = 1e-30;  // changes no bit of any weight
   options.eval_every_steps = 1;
   options.steps = 3;

@@ -177,7 +177,7 @@ TEST(RunState, DamagedOnesAreRefusedOrGoneOnWith) {
   ASSERT_TRUE(reader && reader->step() == 1);
   const std::string log = *read_file(options.out_folder + "/log.jsonl");
   int gone_on = 0, exported = 0;
-  for (uint64_t seed = 0; seed < fuzz_rounds(240); ++seed) {
+  for (uint64_t seed = 0; seed < fuzz_rounds(120); ++seed) {
     Json state = reader->state();
     const char* part = seed % 4 == 0 ? "identity" : seed % 4 == 1 ? "origin" : "run";
     const auto damaged = parse_json(Mutator(seed).mutate(dump_json(state[part])), "damaged");

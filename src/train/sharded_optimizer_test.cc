@@ -96,17 +96,16 @@ TEST(ShardedOptimizer, GivesTheBitsOfOneRank) {
   const std::string expected = saved_bytes(one);
   EXPECT_EQ(expected.find("none"), std::string::npos);
   int turn = 0;
-  for (const Group& group : std::vector<Group>{{.size = 2, .shard = true},
-                                               {.size = 3, .shard = true, .delays = true},
-                                               {.size = 4, .overlap = false, .shard = true},
-                                               {.size = 3, .shard = true, .order = {1, 2, 0}},
-                                               {.size = 4,
-                                               .shard = true,
-                                               .tcp = true,
-                                               .delays = true,
-                                               .order = {2, 0, 3, 1},
-                                               .tree_bytes_max = 4096},
-                                               {.size = 7, .shard = true}}) {
+  for (const Group& group :
+       std::vector<Group>{{.size = 2, .overlap = false, .shard = true},
+                          {.size = 3, .shard = true, .delays = true, .order = {1, 2, 0}},
+                          {.size = 4,
+                          .shard = true,
+                          .tcp = true,
+                          .delays = true,
+                          .order = {2, 0, 3, 1},
+                          .tree_bytes_max = 4096},
+                          {.size = 7, .shard = true}}) {
     const int64_t micro_batch = turn % 2 == 0 ? 32 : 128;
     TrainOptions options = one;
     options.out_folder = folder.file("ranks" + std::to_string(turn++));
@@ -195,7 +194,7 @@ TrainCallbacks stopping_behind(int64_t step) {
 TEST(ShardedOptimizer, GoesOnWithAnotherNumberOfRanksDividedOrNot) {
   const TestFolder folder;
   TrainOptions whole = rank_options(folder, "whole");
-  whole.steps = 13;
+  whole.steps = 10;
   const RankOutcome alone = train_one(whole);
   ASSERT_EQ(alone.error, "");
   TrainOptions parts = whole;
@@ -204,7 +203,7 @@ TEST(ShardedOptimizer, GoesOnWithAnotherNumberOfRanksDividedOrNot) {
     const auto ranks = train_ranks(parts, group, [&](int) { return stopping_behind(stop_behind); });
     for (const RankOutcome& rank : ranks) {
       ASSERT_EQ(rank.error, "");
-      EXPECT_EQ(rank.result.steps_done, std::min<int64_t>(stop_behind, 13));
+      EXPECT_EQ(rank.result.steps_done, std::min<int64_t>(stop_behind, 10));
     }
   };
   // Ranks ask in the midst of a step, so the one that is told to stop is the one behind.
@@ -222,6 +221,7 @@ TEST(ShardedOptimizer, GoesOnWithAnotherNumberOfRanksDividedOrNot) {
 TEST(ShardedOptimizer, WritesTheCheckpointsOfOneRank) {
   const TestFolder folder;
   TrainOptions one = rank_options(folder, "alone");
+  one.steps = 6;
   one.checkpoints_kept = 10;
   one.checkpoint_every_steps = 2;
   ASSERT_EQ(train_one(one).error, "");
@@ -246,9 +246,11 @@ TEST(ShardedOptimizer, WritesTheCheckpointsOfOneRank) {
 // The others are in the midst of sending when rank 0 finds that it cannot write.
 TEST(ShardedOptimizer, EndsOnAllRanksWhereACheckpointCannotBeWrittenAndGoesOnFromTheOneBefore) {
   const TestFolder folder;
-  const TrainOptions whole = rank_options(folder, "whole");
+  TrainOptions whole = rank_options(folder, "whole");
+  whole.steps = 6;
   ASSERT_EQ(train_one(whole).error, "");
   TrainOptions options = rank_options(folder, "ranks");
+  options.steps = 6;
   options.checkpoint_every_steps = 2;
   const std::string checkpoints = options.out_folder + "/checkpoints";
   const std::string kept = folder.file("kept");
@@ -314,6 +316,7 @@ TEST(ShardedOptimizer, TakesTheMemoryThatWasPlanned) {
       const auto peaks = [&](bool shard) {
         TrainOptions options = rank_options(folder, fmt::format("run{}{}", size, shard));
         options.compute = compute;
+        options.steps = 2;
         options.resume = ResumeMode::kNever;
         options.out_folder += dtype_info(compute).name;
         std::vector<int64_t> bytes;

@@ -120,7 +120,7 @@ TEST(Sweep, GoesOnWhereItWasKilled) {
       _exit(record ? 0 : 1);
     }
     // Later and later, so that a slow build comes to an end, too.
-    const double kill_after_s = 0.002 + (0.03 + 0.002 * round) * rng.uniform();
+    const double kill_after_s = 0.002 + (0.02 + 0.002 * round) * rng.uniform();
     const StopWatch watch;
     int status = 0;
     while (waitpid(child, &status, WNOHANG) == 0) {
@@ -263,9 +263,9 @@ TEST(Sweep, RefusesOtherFilesThanItBeganWith) {
     ASSERT_FALSE(record);
     EXPECT_THAT(record.error().message, HasSubstr("trial one would read other data"));
   };
-  const std::string corpus = small_corpus(60);
+  const std::string corpus = small_corpus(30);
   ASSERT_TRUE(run(study.out()));
-  study.folder.write("a.jsonl", small_corpus(61));
+  study.folder.write("a.jsonl", small_corpus(31));
   expect_refused(study.out());
   study.folder.write("a.jsonl", corpus);
   EXPECT_TRUE(run(study.out()));

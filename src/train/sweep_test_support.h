@@ -22,9 +22,11 @@ struct Study {
   TrainOptions base;
 
   explicit Study(DType compute = DType::kF32) {
-    folder.write("a.jsonl", small_corpus(60));
+    folder.write("a.jsonl", small_corpus(30));
     base = tiny_options(folder, {folder.file("a.jsonl")});
     base.compute = compute;
+    base.micro_batch_tokens = 32;
+    base.step_tokens = 64;
     base.steps = 12;
     base.data.eval_fraction = 0.1;
     base.eval_every_steps = 3;

@@ -9,9 +9,11 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/file.h"
@@ -67,19 +69,53 @@ inline constexpr int32_t kTestUser = 258;
 inline constexpr int32_t kTestAssistant = 259;
 inline constexpr int32_t kTestVocab = 260;
 
-inline void write_test_tokenizer(const std::string& folder, bool with_template = true) {
+// The files of a folder, by name: what many tests begin with is made once and written for each.
+using FolderFiles = std::map<std::string, std::string>;
+
+inline FolderFiles read_folder(const std::string& folder) {
+  FolderFiles files;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    auto content = read_file(entry.path().string());
+    EXPECT_TRUE(content) << entry.path();
+    if (content) files[entry.path().filename().string()] = std::move(*content);
+  }
+  return files;
+}
+
+inline void write_folder(const std::string& folder, const FolderFiles& files) {
+  std::filesystem::create_directories(folder);
+  for (const auto& [name, content] : files) {
+    std::ofstream stream(folder + "/" + name, std::ios::binary | std::ios::trunc);
+    stream.write(content.data(), static_cast<std::streamsize>(content.size()));
+    ASSERT_TRUE(stream.good()) << name;
+  }
+}
+
+inline FolderFiles make_test_tokenizer(const std::string& folder, bool with_template) {
   const std::vector<std::string> special = {"<|bos|>", "<|eos|>", "<|user|>", "<|assistant|>"};
   text::BpeTrainer trainer({.vocab_size = kTestVocab, .special_tokens = special});
-  ASSERT_TRUE(trainer.feed("a"));
+  EXPECT_TRUE(trainer.feed("a"));
   const auto trained = trainer.train();
-  ASSERT_TRUE(trained) << trained.error().message;
+  EXPECT_TRUE(trained) << trained.error().message;
   std::filesystem::create_directories(folder);
   const Status written = text::write_tokenizer_folder(
       *trained, {.folder = folder,
                  .bos_token = "<|bos|>",
                  .eos_token = "<|eos|>",
                  .chat_template = with_template ? kTestChatTemplate : ""});
-  ASSERT_TRUE(written) << written.error().message;
+  EXPECT_TRUE(written) << written.error().message;
+  return read_folder(folder);
+}
+
+inline void write_test_tokenizer(const std::string& folder, bool with_template = true) {
+  static FolderFiles made[2];
+  FolderFiles& files = made[with_template ? 1 : 0];
+  if (files.empty()) {
+    std::filesystem::remove_all(folder);
+    files = make_test_tokenizer(folder, with_template);
+  } else {
+    write_folder(folder, files);
+  }
 }
 
 // Makes the test tokenizer put a space before every text.

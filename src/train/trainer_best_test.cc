@@ -31,6 +31,8 @@ TrainOptions overfitting(const TestFolder& folder) {
   }
   TrainOptions options = tiny_options(folder, {folder.write("seen.jsonl", seen)});
   options.data.eval_files = {folder.write("held.jsonl", small_corpus(6))};
+  options.micro_batch_tokens = 32;
+  options.step_tokens = 64;
   options.schedule.peak = 1e-2;
   options.schedule.kind = ScheduleKind::kConstant;
   options.steps = 40;
@@ -156,7 +158,7 @@ TEST(KeptBest, IsTheSameOfARunThatWasKilledAndWentOn) {
   options.checkpoints_kept = 1;
   ASSERT_TRUE(train(options));
   const std::string model = model_bytes(options);
-  for (const int64_t cut : {5, 11, 22, 39}) {
+  for (const int64_t cut : {5, 22, 39}) {
     TrainOptions parts = options;
     parts.out_folder = folder.file(fmt::format("cut-{}", cut));
     int64_t step = 0;

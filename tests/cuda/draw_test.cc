@@ -112,7 +112,7 @@ class CudaDraw : public CudaTest {
 TEST_F(CudaDraw, TakesTheHostsTokensFromRowsOfAllShapes) {
   const int scale = test_device_is_emulated() ? 1 : 20;
   for (const int64_t columns : {1, 2, 7, 64, 65, 1000, 4096, 4104, 9000}) {
-    const int rows = static_cast<int>(scale * std::clamp<int64_t>(20000 / columns, 7, 42));
+    const int rows = static_cast<int>(scale * std::clamp<int64_t>(14000 / columns, 7, 42));
     expect_host_draws(columns, any_params(columns, rows), any(), "all shapes");
     if (HasFatalFailure()) return;
   }
@@ -190,7 +190,7 @@ TEST_F(CudaDraw, PenalisesTokensAsTheHostDoes) {
   for (int i = 0; i < 200; ++i) prompt_.push_back(static_cast<int32_t>(random_.below(kColumns)));
   prompt_.insert(prompt_.end(), {-1, kColumns, INT32_MAX, INT32_MIN});
   for (int i = 0; i < 90; ++i) generated_.push_back(static_cast<int32_t>(random_.below(60)));
-  std::vector<ops::SamplingParams> params = any_params(kColumns, 140);
+  std::vector<ops::SamplingParams> params = any_params(kColumns, 90);
   for (size_t row = 0; row < params.size(); ++row) {
     const size_t kind = row % 10;
     if (kind > 0) params[row].repetition_penalty = 1 + 0.1 * static_cast<double>(kind);

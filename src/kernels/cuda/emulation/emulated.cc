@@ -1,5 +1,7 @@
 #include "kernels/cuda/emulation/emulated.h"
 
+#include <immintrin.h>
+
 #include <algorithm>
 #include <array>
 #include <cstdlib>
@@ -425,8 +427,7 @@ struct MmaOperands {
 // of d, and in pairs 2t, 2t + 1, 2t + 8 and 2t + 9 of what is summed.
 void multiply_for_all(emulation::Warp& warp, int turn) {
   float left[16][16];
-  float right[16][8];
-  float sum[16][8];
+  alignas(32) float right[16][8], sum[16][8];
   for (int lane = 0; lane < 32; ++lane) {
     MmaOperands of;
     std::memcpy(&of, emulation::given_by(lane, turn), sizeof of);
@@ -444,9 +445,10 @@ void multiply_for_all(emulation::Warp& warp, int turn) {
     }
   }
   for (int row = 0; row < 16; ++row) {
-    for (int k = 0; k < 16; ++k) {
-      for (int j = 0; j < 8; ++j) sum[row][j] = std::fma(left[row][k], right[k][j], sum[row][j]);
-    }
+    __m256 sums = _mm256_load_ps(sum[row]);
+    for (int k = 0; k < 16; ++k)
+      sums = _mm256_fmadd_ps(_mm256_set1_ps(left[row][k]), _mm256_load_ps(right[k]), sums);
+    _mm256_store_ps(sum[row], sums);
   }
   for (int lane = 0; lane < 32; ++lane) {
     for (int e = 0; e < 4; ++e) {

@@ -115,6 +115,7 @@ class AdapterRun : public ::testing::Test {
     base_ = tiny_options(folder_, {folder_.write("a.jsonl", small_corpus(60))});
     base_.out_folder = folder_.file("base");
     base_.config->layer_count = 3;
+    base_.steps = 4;
     base_.data.eval_fraction = 0.1;
     base_.eval_every_steps = 3;
     const auto trained = train_until(base_);

@@ -16,7 +16,7 @@ using ::testing::HasSubstr;
 
 TrainOptions split_options(const TestFolder& folder, const std::string& out) {
   TrainOptions options = rank_options(folder, out);
-  options.steps = 3;
+  options.steps = 2;
   return options;
 }
 

@@ -17,6 +17,7 @@ TrainOptions dropout_options(const TestFolder& folder, const std::string& out) {
   options.out_folder = folder.file(out);
   options.dropout = 0.2;
   options.config->layer_count = 3;
+  options.steps = 4;
   options.data.eval_fraction = 0.1;
   options.eval_every_steps = 3;
   return options;

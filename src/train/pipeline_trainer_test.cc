@@ -15,6 +15,7 @@ TrainOptions pipeline_options(const TestFolder& folder, const std::string& out) 
   options.out_folder = folder.file(out);
   options.micro_batch_tokens = 32;
   options.data.eval_fraction = 0.1;
+  options.steps = 4;
   options.eval_every_steps = 3;
   options.config->layer_count = 6;
   return options;
@@ -147,7 +148,7 @@ TEST(PipelineTrainer, TakesAPlanMadeBefore) {
   const auto record = read_pipeline_record(options.out_folder + "/pipeline.json");
   ASSERT_TRUE(record) << record.error().message;
   EXPECT_EQ(record->schedule, first.plan->pipeline->schedule);
-  EXPECT_EQ(record->steps.back().step, 6);
+  EXPECT_EQ(record->steps.back().step, 4);
 
   options.out_folder = folder.file("second");
   options.pipeline = PipelineOptions{.devices = record->schedule.device_count,

@@ -119,7 +119,7 @@ void kill_and_continue(int rounds, Prepare prepare, Change change) {
 
 TEST(Resume, EndsWithTheSameBitsHoweverOftenTheRunIsKilled) {
   const auto nothing = [](auto&&...) {};
-  kill_and_continue(4, nothing, nothing);
+  kill_and_continue(3, nothing, nothing);
 }
 
 TEST(Resume, EndsWithTheSameBitsOfAModelWithExperts) {
@@ -179,7 +179,7 @@ TEST(Resume, EndsWithTheSameBitsOfPreferenceTuning) {
 TEST(Resume, EndsWithTheSameBitsOnOtherDevicesAndSchedulesEachTime) {
   using enum plan::OptimizerMode;
   const auto prepare = [](const TestFolder&, TrainOptions& options) { options.dropout = 0.1; };
-  kill_and_continue(5, prepare, [](TrainOptions& options, int attempt) {
+  kill_and_continue(3, prepare, [](TrainOptions& options, int attempt) {
     options.micro_batch_tokens = 32;  // four micro-batches a step and more
     options.pipeline.reset();
     if (attempt % 5 == 0) return;  // one device, no schedule

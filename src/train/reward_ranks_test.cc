@@ -122,6 +122,7 @@ TEST(RewardRanks, HoldWithAdaptersAndInBf16WithTheSameMicroBatches) {
   first_model(folder);
   for (const bool adapter : {false, true}) {
     TrainOptions one = ranked_rewards(folder, fmt::format("alone{}", adapter));
+    one.steps = 2;
     if (adapter) {
       one.lora = formats::LoraConfig{.rank = 3, .alpha = 8};
       one.base_format = ops::WeightFormat::kQ8;

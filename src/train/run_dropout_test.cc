@@ -82,6 +82,7 @@ TrainOptions block_options(const TestFolder& folder, const std::string& out) {
   options.ffn_dropout = 0.5;
   options.ffn_dropout_block = 32;
   options.dropout_at_once = 3;
+  options.steps = 4;
   options.data.eval_fraction = 0.1;
   options.eval_every_steps = 3;
   return options;

@@ -145,6 +145,7 @@ TEST(ShardedOptimizer, HoldsInBf16WithTiedHeadsDropoutClippingAndFewMicroBatches
     const RankOutcome alone = train_one(one);
     ASSERT_EQ(alone.error, "");
     for (const GradientSum sum : {GradientSum::kRelay, GradientSum::kRings}) {
+      if (sum == GradientSum::kRings && micro_batch < 128) continue;  // of ranks without any
       TrainOptions options = one;
       options.out_folder = folder.file(fmt::format("ranks-{}", gradient_sum_name(sum)));
       const auto ranks = train_ranks(options, {.size = 3, .sum = sum, .shard = true});

@@ -16,7 +16,7 @@ namespace jige::formats {
 namespace {
 
 constexpr const ImageFamilyRules* kImageFamilies[] = {
-    &kPixtralImages, &kGemma3Images,   &kQwen2Images,    &kQwen25Images,
+    &kPixtralImages, &kGemma3Images,   &kGemma4Images,   &kQwen2Images, &kQwen25Images,
     &kQwen3Images,   &kIdefics3Images, &kInternVlImages, &kLlavaImages};
 
 const ImageFamilyRules* find_rules(const Json& config) {
@@ -97,6 +97,16 @@ Result<int32_t> find_image_token(const text::Tokenizer& tokenizer, const std::st
               "the tokenizer has no token \"{}\", which stands in prompts with images; take the "
               "tokenizer of the model that reads them",
               name.substr(0, 80));
+}
+
+Result<std::string> image_token_of(const text::Tokenizer& tokenizer, int32_t id,
+                                   const char* field) {
+  std::optional<std::string> found = tokenizer.id_to_token(id);
+  if (found) return std::move(*found);
+  return fail(Code::kCorrupt,
+              "the tokenizer has no token of the id {}, which is {} in config.json; one of the two "
+              "is of another model",
+              id, field);
 }
 
 Status find_image_tokens(ImageConfig& config, const text::Tokenizer& tokenizer) {

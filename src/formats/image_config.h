@@ -41,8 +41,19 @@ inline constexpr int64_t kImageMergeMax = 16;
 // Qwen2-VL, Qwen2.5-VL and of Qwen3-VL and what came after it (image_config_qwen.cc). kIdefics3: of
 // that and of SmolVLM, whose images are cut into tiles (image_config_idefics3.cc). kInternVl: of
 // InternVL 3 and 3.5, with tiles, too (image_config_internvl.cc). kLlava: of LLaVA 1.5, with one
-// tile, LLaVA-NeXT and LLaVA-OneVision (image_config_llava.cc).
-enum class ImageFamily { kPixtral, kGemma3, kQwen2, kQwen25, kQwen3, kIdefics3, kInternVl, kLlava };
+// tile, LLaVA-NeXT and LLaVA-OneVision (image_config_llava.cc). kGemma4: of images of about one
+// area (image_config_gemma4.cc).
+enum class ImageFamily {
+  kPixtral,
+  kGemma3,
+  kGemma4,
+  kQwen2,
+  kQwen25,
+  kQwen3,
+  kIdefics3,
+  kInternVl,
+  kLlava
+};
 
 enum class ImageResampling { kNearest, kLanczos, kBilinear, kBicubic };
 
@@ -71,6 +82,11 @@ struct ImageConfig {
   double activated_scale = 1;
   // What attention and feed-forward part give a layer is times a number of each column.
   bool column_scales = false;
+  // Files hold each half of a head as a head of its own, whose own halves turn by one another: the
+  // first by the column of a patch, the second by its row. Else by the row first.
+  bool halves_apart = false;
+  // What products of layers read and give is held within bounds that files have.
+  bool bounded_products = false;
   // Rows of the tower beside those of the patches, which stand for no place (a class token): 0 or
   // 1. No row of the language model comes of them.
   int64_t class_rows = 0;
@@ -90,8 +106,10 @@ struct ImageConfig {
   int64_t window = 0;
   std::vector<uint8_t> layer_has_window;
   int64_t frames = 1;  // whose pixels a patch has: those of an image are the same
-  // Of a square of learned positions that is stretched over an image, or a tile; 0: there is none.
+  // Of a square of learned positions that is stretched over an image, or a tile; of kGemma4 as many
+  // for a column and for a row, which are added. 0: there are none.
   int64_t positions_side = 0;
+  bool standardises = false;  // means of patches are shifted and scaled by numbers of each column
   // Pixels of a side of the square tiles that an image is cut into, each of which the tower reads
   // by itself, and behind them all of it as one more; 0: it reads an image as a whole. Without cuts
   // an image becomes one tile.
@@ -125,8 +143,10 @@ struct ImageConfig {
   std::string image_token = "[IMG]";
   std::string break_token = "[IMG_BREAK]";
   std::string end_token = "[IMG_END]";
-  std::string open_token = {};  // of Gemma 3, which has no breaks
+  std::string open_token = {};  // of Gemma 3 and 4, which have no breaks
   int32_t placeholder_id = 0;   // of image_token, which stands once for an image
+  // The token whose inputs of layers (LayerInputConfig) rows have; -1: that of image_token.
+  int32_t row_token = -1;
   // What stands in place of another token, which the chat template writes then; it has image_token.
   text::ImageText written = {};
   int32_t break_id = -1;  // of the others, where find_image_tokens() found them
@@ -135,6 +155,8 @@ struct ImageConfig {
   TileTokens tiles = {};
 
   int64_t step() const { return patch_size * merge; }
+  // Of the vocabulary, for a row that is given.
+  int32_t token_of_row() const { return row_token >= 0 ? row_token : placeholder_id; }
   // How many rows of the language model's width each row of an image has.
   int64_t levels() const { return 1 + std::ssize(deep_layers); }
   // Of the largest image, and so many of them that the tower reads at a time.

@@ -5,7 +5,6 @@
 // it becomes tokens.
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
 
 #include "base/check.h"
@@ -99,24 +98,9 @@ Status parse_gemma3(const ImageFiles& files, ImageConfig& out) {
   return check_patches(out, where);
 }
 
-// The token's own spelling, where config.json has its id.
-Status find_by_id(const text::Tokenizer& tokenizer, int32_t id, const char* field,
-                  std::string& name) {
-  std::optional<std::string> found = tokenizer.id_to_token(id);
-  if (!found) {
-    return fail(
-        Code::kCorrupt,
-        "the tokenizer has no token of the id {}, which is {} in config.json; one of the two "
-        "is of another model",
-        id, field);
-  }
-  name = std::move(*found);
-  return {};
-}
-
 Status find_gemma3_tokens(ImageConfig& config, const text::Tokenizer& tokenizer) {
-  JIGE_DO(find_by_id(tokenizer, config.open_id, "boi_token_index", config.open_token));
-  JIGE_DO(find_by_id(tokenizer, config.end_id, "eoi_token_index", config.end_token));
+  JIGE_TRY(config.open_token, image_token_of(tokenizer, config.open_id, "boi_token_index"));
+  JIGE_TRY(config.end_token, image_token_of(tokenizer, config.end_id, "eoi_token_index"));
   config.written = {
       .token = config.open_token,
       .text = "\n\n" + config.open_token + config.image_token + config.end_token + "\n\n"};

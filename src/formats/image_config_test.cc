@@ -381,12 +381,13 @@ TEST(ImageConfig, HoldsItsLimitsWhateverTheFilesSay) {
   set_log_level(LogLevel::kError);
   int taken = 0;
   for (uint64_t seed = 0; seed < fuzz_rounds(3000); ++seed) {
-    const std::string folder = image_tower_fixture(std::array{
-        "mistral3", "mistral3_silu", "pixtral", "gemma3", "gemma3_wide", "idefics3", "smolvlm",
-        "internvl", "internvl_rms", "llava", "llava_next", "llava_onevision"}[seed % 12]);
+    const std::string folder = image_tower_fixture(
+        std::array{"mistral3", "mistral3_silu", "pixtral", "gemma3", "gemma3_wide", "idefics3",
+                   "smolvlm", "internvl", "internvl_rms", "llava", "llava_next", "llava_onevision",
+                   "gemma4", "gemma4_clipped"}[seed % 14]);
     std::string texts[] = {text_of(folder, "config.json"), text_of(folder, "processor_config.json"),
                            text_of(folder, "preprocessor_config.json")};
-    std::string& damaged = texts[seed / 12 % 3];
+    std::string& damaged = texts[seed / 14 % 3];
     if (damaged == "null") continue;
     damaged = Mutator(seed).mutate(damaged);
     const auto config = json_of(texts[0]);

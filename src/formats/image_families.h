@@ -35,6 +35,7 @@ struct ImageFamilyRules {
 
 extern const ImageFamilyRules kPixtralImages;   // image_config_pixtral.cc
 extern const ImageFamilyRules kGemma3Images;    // image_config_gemma3.cc
+extern const ImageFamilyRules kGemma4Images;    // image_config_gemma4.cc
 extern const ImageFamilyRules kQwen2Images;     // image_config_qwen.cc
 extern const ImageFamilyRules kQwen25Images;    // the same
 extern const ImageFamilyRules kQwen3Images;     // the same
@@ -44,5 +45,8 @@ extern const ImageFamilyRules kLlavaImages;     // image_config_llava.cc
 
 // The id of a token by its name. Fails with kCorrupt where the tokenizer has none.
 Result<int32_t> find_image_token(const text::Tokenizer& tokenizer, const std::string& name);
+
+// The spelling of a token whose id a field of config.json says. Fails likewise.
+Result<std::string> image_token_of(const text::Tokenizer& tokenizer, int32_t id, const char* field);
 
 }  // namespace jige::formats

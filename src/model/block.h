@@ -44,6 +44,8 @@
 
 namespace jige::model {
 
+struct GivenRow;
+
 // The flat batch every task of a micro-batch sees. Views are device memory.
 struct Batch {
   TensorView tokens;     // [T] i32
@@ -57,6 +59,11 @@ struct Batch {
   // The same rows as spans of those that see one another and of others (seen_spans() in
   // given_row.h); empty: as `sequences`.
   std::vector<ops::SequenceSpan> seen;
+  // So many rows stand in place of embeddings (given_row.h), numbered among all rows, of which the
+  // first here is `first_row`.
+  const GivenRow* given = nullptr;
+  size_t given_count = 0;
+  int64_t first_row = 0;
   ops::StepTables* tables = nullptr;  // of inference: what the layers of a step share on a GPU
   StepDropout dropout;                // off but in training steps
   float balance_weight = 0;  // gradient weight of unequal use of experts (ops/expert_balance.h)

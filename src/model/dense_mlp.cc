@@ -50,6 +50,7 @@ DenseMlp::DenseMlp(const formats::ModelConfig& config, const DenseMlpOptions& op
                        .bias = config.mlp_bias && config.mlp_input_bias,
                        .transposed = options.transposed,
                        .scales = {{size_, config.mlp_gate_scale}},
+                       .bounded = options.bounded,
                        .lora = options.lora,
                        .device = options.device},
                       params);
@@ -59,6 +60,7 @@ DenseMlp::DenseMlp(const formats::ModelConfig& config, const DenseMlpOptions& op
                         .transposed = options.transposed,
                         .input_scale = options.activated_scale,
                         .scales = {{config.hidden_size, config.mlp_out_scale}},
+                        .bounded = options.bounded,
                         .init_std = options.output_std,
                         .lora = options.lora,
                         .device = options.device},

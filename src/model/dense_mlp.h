@@ -44,6 +44,7 @@ struct DenseMlpOptions {
   double sparsity = 0;         // the share of g that is cut away, were it normal; 0: g is not cut
   bool transposed = false;     // files hold matrices as [in, out]
   double activated_scale = 1;  // what the second product reads is multiplied with it
+  bool bounded = false;        // products are (ProjectionOptions::bounded)
   std::optional<formats::LoraConfig> lora;
   DeviceKind device = DeviceKind::kCpu;
 };

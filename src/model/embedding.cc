@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "model/given_row.h"
 #include "ops/elementwise.h"
 #include "tensor/arena.h"
 
@@ -171,8 +172,15 @@ void Embedding::forward(const BlockContext& context, const BlockWeights& weights
   if (scale_ != 1.0f) ops::scale(stream, read, read, scale_);
   if (has_places()) add_places(context, weights, batch, read);
   if (norm_) norm_->forward(stream, weights, rows, read, saved.norm_stats);
-  if (inputs_) make_inputs(context, weights, batch, dst, memory);
+  const auto put_given = [&] {
+    put_given_rows(stream, std::span(batch.given, batch.given_count), rows, batch.first_row);
+  };
+  if (inputs_) {
+    put_given();
+    make_inputs(context, weights, batch, dst, memory);
+  }
   if (batch.dropout.rate > 0) drop(stream, rows, rows, batch, kDropoutSite);
+  if (!inputs_) put_given();
   if (split_) make_streams(context, weights, dst, memory);
 }
 
@@ -258,10 +266,18 @@ void Embedding::backward_input(const BlockContext& context, const BlockWeights& 
   }
   drop(context.stream, kept, split_ ? kept : residual(grad_dst), batch, kDropoutSite);
   if (inputs_) backward_inputs(context, weights, grad_dst, memory);
+  zero_given(context.stream, batch, kept);
   if (norm_) {
     const Saved saved = place_backward(context, memory, batch.token_count()).saved;
     norm_->backward_input(context.stream, weights, kept, kept, saved.unnormed, saved.norm_stats,
                           false);
+  }
+}
+
+void Embedding::zero_given(Stream& stream, const Batch& batch, const TensorView& rows) const {
+  for (const GivenRow& given : std::span(batch.given, batch.given_count)) {
+    const int64_t row = given.row - batch.first_row;
+    ops::zero(stream, rows.row_range(row, row + 1));
   }
 }
 
@@ -331,6 +347,7 @@ void Embedding::input_gradients(const BlockContext& context, const BlockWeights&
   }
   const TensorView& grad_table = weights.params[inputs_->table].grad;
   if (!grad_table) return;
+  zero_given(stream, batch, pending.inputs);
   ops::scale(stream, pending.inputs, pending.inputs, inputs_->table_scale);
   ops::embedding_backward(stream, grad_table, pending.inputs, input_tokens(stream, batch, work));
 }

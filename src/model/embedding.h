@@ -3,11 +3,12 @@
 //
 // Shapes: T tokens, V vocabulary, D width, P positions.
 //   dst[t] = dropout(norm(scale · table[tokens[t]] (+ positions[position[t]] + types[type[t]])))
+//            or, without any of these, what is given (given_row.h)
 //   a norm with weights, without, or none; type[t] is 0, or 1 from SequenceSpan::second_begin on
 // A model whose layers have inputs of their own (stream_layout.h) makes them here, P columns for
 // each of L layers, of the rows e = scale · table[tokens[t]] before dropout:
 //   inputs[t] = √½ (norm(D^-½ e Wᵀ) + √P · layer_table[tokens[t]])   the norm of each layer's
-//   columns
+//   columns; e may be given: then what is of the tokens' rows of either table has no gradient
 // Tokens that the layers' table does not have are its first. Of several residual streams the others
 // are made of the first here, behind dropout (altup_ends.h).
 // saved: what the norm read, and its 1/std; e as products read it, e Wᵀ and 1/std of the norm; what
@@ -150,6 +151,8 @@ class Embedding final : public Block {
                        const TensorView& grad_dst, const BlockMemory& memory) const;
   // Of what the table's rows are told in another table.
   TensorView input_tokens(Stream& stream, const Batch& batch, const Work& work) const;
+  // Of gradients those that are no token's.
+  void zero_given(Stream& stream, const Batch& batch, const TensorView& rows) const;
   void input_gradients(const BlockContext& context, const BlockWeights& weights, const Batch& batch,
                        const BlockMemory& memory) const;
 

@@ -23,7 +23,7 @@ void put_given_rows(Stream& stream, std::span<const GivenRow> given, const Tenso
     for (count = 1; i + count < given.size() && std::cmp_less(count, rows_left); ++count) {
       const GivenRow& next = given[i + count];
       const auto further = static_cast<int64_t>(count);
-      if (next.row - row_begin != row + further) break;
+      if (next.row - row_begin != row + further || dst.row_stride != width) break;
       if (next.values != given[i].values + further * width) break;
     }
     const auto rows = static_cast<int64_t>(count);
@@ -72,6 +72,10 @@ void seen_spans(std::span<const ops::SequenceSpan> sequences, std::span<const Ro
       if (inside) ++run;
     }
   }
+}
+
+bool rows_see_one_another(const formats::ModelConfig& config, int64_t layer) {
+  return config.full_heads.head_dim == 0 || formats::has_window(config, layer);
 }
 
 Status check_mutual_attention(const formats::ModelConfig& config) {

@@ -34,7 +34,8 @@ struct GivenRow {
   int32_t deep_count = 0;
 };
 
-// Puts given rows, ascending, where they belong among rows of dst, whose first is `row_begin`.
+// Puts given rows, ascending, where they belong among rows of dst, whose first is `row_begin`; dst
+// is what they have numbers for, of rows that may be wider.
 void put_given_rows(Stream& stream, std::span<const GivenRow> given, const TensorView& dst,
                     int64_t row_begin);
 // Adds what is added to them behind a layer, likewise.
@@ -45,6 +46,9 @@ void add_deep_rows(Stream& stream, std::span<const GivenRow> given, const Tensor
 // REQUIRES: runs ascend, each inside of a sequence.
 void seen_spans(std::span<const ops::SequenceSpan> sequences, std::span<const RowRange> mutual,
                 std::vector<ops::SequenceSpan>& seen);
+
+// Whether such rows do so in this layer: in Gemma 4 only where a layer has a window.
+bool rows_see_one_another(const formats::ModelConfig& config, int64_t layer);
 
 // Whether attention of such a model has a way for rows that see one another, on a CPU that has all
 // layers; kUnsupported.

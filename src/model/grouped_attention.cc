@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "model/given_row.h"
 #include "model/rope_table.h"
 #include "ops/elementwise.h"
 #include "ops/gate.h"
@@ -9,9 +10,19 @@
 
 namespace jige::model {
 
+namespace {
+
+// Where files have the columns of a head whose halves are apart.
+StoredRows halves_apart(int64_t heads, int64_t head_dim) {
+  return {.outer = heads, .turns = 2, .parts = {head_dim / 4, head_dim / 4}};
+}
+
+}  // namespace
+
 std::vector<ProjectionOptions::Part> GroupedAttention::qkv_parts(
-    const formats::ModelConfig& config, const std::vector<std::string>& names,
-    const std::string& head_gates) const {
+    const formats::ModelConfig& config, const GroupedAttentionNames& all,
+    const GroupedAttentionOptions& options) const {
+  const std::vector<std::string>& names = all.qkv;
   std::vector<int64_t> outputs = {k_begin()};
   if (!shares_) outputs.push_back(kv_columns());
   if (!shares_ && !keys_are_values_) outputs.push_back(kv_columns());
@@ -29,7 +40,11 @@ std::vector<ProjectionOptions::Part> GroupedAttention::qkv_parts(
     order.outer = kv_heads_;
     parts[1].stored_rows = order;
   }
-  if (head_gates_) parts.push_back({.name = head_gates, .outputs = heads_, .plain = true});
+  if (options.halves_apart) {
+    parts[0].stored_rows = halves_apart(heads_, head_dim_);
+    parts[1].stored_rows = halves_apart(kv_heads_, head_dim_);
+  }
+  if (head_gates_) parts.push_back({.name = all.head_gates, .outputs = heads_, .plain = true});
   return parts;
 }
 
@@ -50,14 +65,16 @@ GroupedAttention::GroupedAttention(const formats::ModelConfig& config,
       value_norm_(config.value_norm),
       shares_(formats::shares_keys(config, options.layer)),
       gives_(formats::gives_keys(config, options.layer)),
-      looks_ahead_(config.looks_ahead) {
+      looks_ahead_(config.looks_ahead),
+      mutual_(rows_see_one_another(config, options.layer)) {
   place(config, options.layer);
-  qkv_ = Projection({.parts = qkv_parts(config, names.qkv, names.head_gates),
+  qkv_ = Projection({.parts = qkv_parts(config, names, options),
                      .inputs = config.hidden_size,
                      .bias = config.qkv_bias,
                      .transposed = options.transposed,
                      .input_scale = config.attention_in_scale,
                      .scales = {{k_begin(), 1.0}, {shares_ ? 0 : kv_columns(), config.key_scale}},
+                     .bounded = options.bounded,
                      .lora = options.lora,
                      .device = options.device},
                     params);
@@ -65,7 +82,9 @@ GroupedAttention::GroupedAttention(const formats::ModelConfig& config,
     const bool stacked = names.head_norms_stacked;
     const auto make = [&](const std::string& name, int64_t heads) {
       const std::string& own = config.qk_norm_plain ? std::string() : name;
-      return HeadNormLayer(config, own, heads, head_dim_, stacked, params);
+      HeadNormLayer norm(config, own, heads, head_dim_, stacked, params);
+      if (options.halves_apart) params.back().stored_rows = halves_apart(1, head_dim_);
+      return norm;
     };
     q_norm_ = make(names.q_norm, heads_);
     if (!shares_) k_norm_ = make(names.k_norm, kv_heads_);
@@ -285,30 +304,10 @@ void GroupedAttention::attend(const BlockContext& context, const BlockWeights& w
                                   .lse = views.lse,
                                   .sequences = seen(batch),
                                   .shape = own};
-  for (const ops::SequenceSpan& span : batch.seen) {
+  for (const ops::SequenceSpan& span : mutual_spans(batch)) {
     attention.key_begins.push_back(span.row_begin - span.context_count);
   }
   ops::attention_forward(context.stream, attention);
-}
-
-std::vector<ops::SequenceSpan> GroupedAttention::seen(const Batch& batch) const {
-  if (chunk_ == 0) return batch.seen.empty() ? batch.sequences : batch.seen;
-  std::vector<ops::SequenceSpan> pieces;
-  for (const ops::SequenceSpan& sequence : batch.sequences) {
-    for (int64_t row = 0; row < sequence.row_count;) {
-      const int64_t begin = (sequence.context_count + row) / chunk_ * chunk_;
-      const int64_t ahead = sequence.context_count + row - begin;
-      const int64_t rows = std::min(chunk_ - ahead, sequence.row_count - row);
-      ops::SequenceSpan piece = sequence;
-      piece.row_begin = static_cast<int32_t>(sequence.row_begin + row);
-      piece.row_count = static_cast<int32_t>(rows);
-      piece.context_count = static_cast<int32_t>(ahead);
-      if (sequence.blocks) piece.blocks = sequence.blocks + begin / ops::kKvBlockTokens;
-      pieces.push_back(piece);
-      row += rows;
-    }
-  }
-  return pieces;
 }
 
 bool GroupedAttention::attend_at_once(const BlockContext& context, const BlockWeights& weights,

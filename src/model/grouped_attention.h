@@ -28,6 +28,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -58,6 +59,8 @@ struct GroupedAttentionNames {
 struct GroupedAttentionOptions {
   int64_t layer = 0;
   bool transposed = false;  // files hold matrices as [in, out]
+  bool halves_apart = false;
+  bool bounded = false;
   std::optional<formats::LoraConfig> lora;
   DeviceKind device = DeviceKind::kCpu;
 };
@@ -122,8 +125,8 @@ class GroupedAttention final : public Attention {
   // Which keys the layer's queries see, and how they turn with their position.
   void place(const formats::ModelConfig& config, int64_t layer);
   std::vector<ProjectionOptions::Part> qkv_parts(const formats::ModelConfig& config,
-                                                 const std::vector<std::string>& names,
-                                                 const std::string& head_gates) const;
+                                                 const GroupedAttentionNames& all,
+                                                 const GroupedAttentionOptions& options) const;
   Activations place_saved(Placement& at, int64_t token_count, DType compute) const;
   Activations place_unsaved(Placement& at, int64_t token_count, DType compute) const;
   Gradients place_pending(Placement& at, int64_t token_count, DType compute) const;
@@ -184,6 +187,11 @@ class GroupedAttention final : public Attention {
   TensorView backward_head_gates(Stream& stream, const Activations& saved, const Gradients& pending,
                                  const TensorView& grad_dst, const TensorView& grad_attended,
                                  const HeadGateMemory& memory) const;
+  // Spans of rows that see one another, and of others; none where they do not in this layer.
+  std::span<const ops::SequenceSpan> mutual_spans(const Batch& batch) const {
+    return mutual_ ? std::span<const ops::SequenceSpan>(batch.seen)
+                   : std::span<const ops::SequenceSpan>();
+  }
   // The sequences of a batch as the layer's tokens see them: chunk by chunk, where it has any.
   std::vector<ops::SequenceSpan> seen(const Batch& batch) const;
   void rotate(Stream& stream, const BlockWeights& weights, const Batch& batch,
@@ -280,6 +288,7 @@ class GroupedAttention final : public Attention {
   bool shares_ = false;       // has the keys and values of an earlier layer
   bool gives_ = false;        // its own are those of later ones, too
   bool looks_ahead_ = false;  // queries see keys behind them
+  bool mutual_ = true;        // of rows that see one another anywhere
 
   HeadNormLayer q_norm_, k_norm_;
   NormLayer v_norm_;

@@ -1,4 +1,5 @@
-// GroupedAttention where sequences are divided among ranks: its rows here meet those of all.
+// GroupedAttention where sequences are divided: among ranks, whose rows meet those of all, and into
+// what its tokens see.
 #include "model/grouped_attention.h"
 
 namespace jige::model {
@@ -45,21 +46,42 @@ void GroupedAttention::attend_pieces(const BlockContext& context, const BlockWei
   ops::attention_forward(context.stream, args);
 }
 
+std::vector<ops::SequenceSpan> GroupedAttention::seen(const Batch& batch) const {
+  if (chunk_ == 0) return mutual_spans(batch).empty() ? batch.sequences : batch.seen;
+  std::vector<ops::SequenceSpan> pieces;
+  for (const ops::SequenceSpan& sequence : batch.sequences) {
+    for (int64_t row = 0; row < sequence.row_count;) {
+      const int64_t begin = (sequence.context_count + row) / chunk_ * chunk_;
+      const int64_t ahead = sequence.context_count + row - begin;
+      const int64_t rows = std::min(chunk_ - ahead, sequence.row_count - row);
+      ops::SequenceSpan piece = sequence;
+      piece.row_begin = static_cast<int32_t>(sequence.row_begin + row);
+      piece.row_count = static_cast<int32_t>(rows);
+      piece.context_count = static_cast<int32_t>(ahead);
+      if (sequence.blocks) piece.blocks = sequence.blocks + begin / ops::kKvBlockTokens;
+      pieces.push_back(piece);
+      row += rows;
+    }
+  }
+  return pieces;
+}
+
 void GroupedAttention::backward_attend(const BlockContext& context, const BlockWeights& weights,
                                        const Batch& batch, const AttendedGradients& rows) const {
   if (context.exchange) return backward_pieces(context, weights, rows);
-  ops::AttentionBackward attention{.grad_q = rows.grads.q,
-                                   .grad_k = rows.grads.k,
-                                   .grad_v = rows.grads.v,
-                                   .grad_dst = rows.grad_dst,
-                                   .q = rows.heads.q,
-                                   .k = rows.heads.k,
-                                   .v = rows.heads.v,
-                                   .dst = rows.dst,
-                                   .lse = rows.lse,
-                                   .sequences = batch.seen.empty() ? seen(batch) : batch.sequences,
-                                   .shape = shape(weights)};
-  for (const ops::SequenceSpan& span : batch.seen) {
+  ops::AttentionBackward attention{
+      .grad_q = rows.grads.q,
+      .grad_k = rows.grads.k,
+      .grad_v = rows.grads.v,
+      .grad_dst = rows.grad_dst,
+      .q = rows.heads.q,
+      .k = rows.heads.k,
+      .v = rows.heads.v,
+      .dst = rows.dst,
+      .lse = rows.lse,
+      .sequences = mutual_spans(batch).empty() ? seen(batch) : batch.sequences,
+      .shape = shape(weights)};
+  for (const ops::SequenceSpan& span : mutual_spans(batch)) {
     if (span.mutual) attention.mutual.push_back({span.row_begin, span.row_count});
   }
   ops::attention_backward(context.stream, attention);

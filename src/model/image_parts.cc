@@ -4,6 +4,7 @@
 
 #include "model/image_parts_class.h"
 #include "model/image_parts_gemma3.h"
+#include "model/image_parts_gemma4.h"
 #include "model/image_parts_idefics3.h"
 #include "model/image_parts_internvl.h"
 #include "model/image_parts_pixtral.h"
@@ -34,6 +35,8 @@ std::unique_ptr<const ImagePart> make_image_entry(const formats::ImageConfig& co
   switch (config.family) {
     case formats::ImageFamily::kGemma3:
       return std::make_unique<SiglipEntry>(config, kGemma3Tower);
+    case formats::ImageFamily::kGemma4:
+      return std::make_unique<Gemma4Entry>(config);
     case formats::ImageFamily::kIdefics3:
       return std::make_unique<SiglipEntry>(config, kIdefics3Tower);
     case formats::ImageFamily::kInternVl:
@@ -55,6 +58,8 @@ std::unique_ptr<const ImagePart> make_image_projector(const formats::ImageConfig
   switch (config.family) {
     case formats::ImageFamily::kGemma3:
       return std::make_unique<Gemma3Projector>(config);
+    case formats::ImageFamily::kGemma4:
+      return std::make_unique<Gemma4Projector>(config);
     case formats::ImageFamily::kIdefics3:
       return std::make_unique<Idefics3Projector>(config);
     case formats::ImageFamily::kInternVl:
@@ -89,6 +94,8 @@ LayerNames image_layer_names(const formats::ImageConfig& config, int64_t index) 
     case formats::ImageFamily::kGemma3:
     case formats::ImageFamily::kLlava:
       return siglip_layer_names(kGemma3Tower, index);
+    case formats::ImageFamily::kGemma4:
+      return gemma4_layer_names(index);
     case formats::ImageFamily::kInternVl:
       return internvl_layer_names(index);
     case formats::ImageFamily::kIdefics3:

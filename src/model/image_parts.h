@@ -59,8 +59,8 @@ class ImagePart {
 std::unique_ptr<const ImagePart> make_image_entry(const formats::ImageConfig& config);
 // Where rows are packed (ImageConfig::packs_rows) its last parameter is the row behind a line, [W].
 std::unique_ptr<const ImagePart> make_image_projector(const formats::ImageConfig& config);
-// By the first half of a head's pairs patches turn by their row, by the others by their column: so
-// much each for one.
+// By the first half of a head's pairs patches turn by their row, by the others by their column (the
+// other way where halves are apart): so much each for one.
 std::vector<double> image_frequencies(const formats::ImageConfig& config);
 // Of a layer of the tower.
 LayerNames image_layer_names(const formats::ImageConfig& config, int64_t index);

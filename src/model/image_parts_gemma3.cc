@@ -3,7 +3,7 @@
 #include <string>
 
 #include "model/image_parts_siglip.h"
-#include "ops/elementwise.h"
+#include "model/image_pooling.h"
 
 namespace jige::model {
 namespace {
@@ -61,13 +61,7 @@ void Gemma3Projector::forward(const ImageTask& task, const BlockWeights& weights
   Placement at(task.workspace);
   const Work work = place_work(at, src.rows(), task.compute);
   last_norm_.forward(stream, weights, work.normed, src, {});
-  // The patches of a row lie one behind the other: as columns of one.
-  const TensorView joined =
-      TensorView::of(work.normed.data, DType::kF32, Shape{work.pooled.rows(), merged_ * width_});
-  const auto patch = [&](int64_t i) { return joined.column_range(i * width_, (i + 1) * width_); };
-  ops::scale(stream, work.pooled, patch(0), 1.0f);
-  for (int64_t i = 1; i < merged_; ++i) ops::add(stream, work.pooled, work.pooled, patch(i));
-  ops::scale(stream, work.pooled, work.pooled, 1.0f / static_cast<float>(merged_));
+  pool_patches(stream, work.pooled, work.normed, merged_, 1.0f);
   row_norm_.forward(stream, weights, work.rows, work.pooled, {});
   product_.forward(stream, weights, task.compute, {.dst = dst, .src = work.rows});
 }

@@ -83,6 +83,8 @@ ImageParts::ImageParts(const formats::ImageConfig& config)
                                    .names = image_layer_names(config, i),
                                    .activated_scale = config.activated_scale,
                                    .column_scales = config.column_scales,
+                                   .halves_apart = config.halves_apart,
+                                   .bounded = config.bounded_products,
                                    .lora = {}}));
   }
 }
@@ -195,11 +197,13 @@ Result<std::unique_ptr<ImageTower>> ImageTower::load(const std::string& folder,
   if (needed.total_bytes() > options.memory_bytes_max) {
     // What is read at a time has one size in some families.
     const bool one_size = config.family == formats::ImageFamily::kGemma3 || config.tile_side > 0;
-    const char* const smaller =
-        !one_size
-            ? ", or let images be smaller: by --image-pixels, a shorter context, or a smaller "
-              "longest_edge in the folder's preprocessor_config.json"
-            : "";
+    const bool one_area = config.family == formats::ImageFamily::kGemma4;
+    const std::string smaller =
+        one_size ? ""
+                 : fmt::format(
+                       ", or let images be smaller: by --image-pixels, a shorter context, "
+                       "or a smaller {} in the folder's preprocessor_config.json",
+                       one_area ? "max_soft_tokens" : "longest_edge");
     return fail(Code::kExhausted,
                 "{}: to read images takes {} (weights {}, one of up to {} patches {}), the memory "
                 "limit is {}; raise it{}",
@@ -264,6 +268,13 @@ Status ImageTower::load_weights(const formats::TensorFolder& files) {
                          }}));
   }
   stream_->synchronize();
+  for (size_t i = 0; i < parts_->layers().size(); ++i) {
+    for (const Projection* projection : parts_->layers()[i]->projections()) {
+      if (Status same = projection->check_bounds(weights_[i + 1]); !same) {
+        return with_context(std::move(same.error()), "{}", files.folder());
+      }
+    }
+  }
   return {};
 }
 
@@ -318,7 +329,8 @@ void ImageTower::put_angles(int64_t begin, int64_t patch_columns, const ImageOrd
   for (int64_t row = 0; row < std::ssize(order.merged); ++row, to += 2 * half) {
     const int64_t patch = order.patch(row);
     for (int64_t i = 0; i < half; ++i) {
-      const int64_t place = i < half / 2 ? patch / patch_columns : patch % patch_columns;
+      const bool by_row = (i < half / 2) != config().halves_apart;
+      const int64_t place = by_row ? patch / patch_columns : patch % patch_columns;
       const double angle = static_cast<double>(place) * frequencies[static_cast<size_t>(i)];
       to[i] = static_cast<float>(std::cos(angle));
       to[half + i] = static_cast<float>(std::sin(angle));

@@ -195,6 +195,8 @@ void InferenceModel::put_batch(const InferenceBatch& batch) {
   put_positions(batch);
   batch_.sequences.assign(batch.sequences.begin(), batch.sequences.end());
   given_.assign(batch.given.begin(), batch.given.end());
+  batch_.given = given_.data();
+  batch_.given_count = given_.size();
   seen_spans(batch_.sequences, batch.mutual, batch_.seen);
   if (sizes_.state_count > 0) {
     for (const ops::SequenceSpan& sequence : batch.sequences) {

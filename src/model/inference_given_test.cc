@@ -67,7 +67,7 @@ std::vector<float> rows_of_table(const std::string& name, const InferenceModel& 
 
 bool has_table_alone(const formats::ModelConfig& config) {
   return config.position != formats::PositionKind::kLearned && config.token_types == 0 &&
-         !config.embedding_norm;
+         !config.embedding_norm && config.layer_inputs.size == 0;
 }
 
 // All logits of a sequence in pieces of so many tokens, in which the rows of [begin, end) are

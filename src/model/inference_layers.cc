@@ -18,6 +18,7 @@ Batch piece_of(const Batch& batch, int64_t begin, int64_t end) {
   Batch piece = batch;
   piece.tokens = batch.tokens.row_range(begin, end);
   piece.positions = batch.positions.row_range(begin, end);
+  piece.first_row = begin;
   piece.sequences.clear();
   for (const ops::SequenceSpan& sequence : batch.sequences) {
     const int64_t first = std::max<int64_t>(begin, sequence.row_begin);
@@ -48,7 +49,7 @@ const Tensor& InferenceModel::last_stream() const {
 }
 
 bool InferenceModel::takes_given_rows() const {
-  return sizes_.layers.ends && architecture_->stream_columns() == config().hidden_size;
+  return sizes_.layers.ends && config().altup.streams == 0;
 }
 
 TensorView InferenceModel::run_held(const Batch& batch, const Tensor& last, int64_t row_begin) {
@@ -58,7 +59,6 @@ TensorView InferenceModel::run_held(const Batch& batch, const Tensor& last, int6
     const Tensor& stream = node + 1 == end ? last : buffers_.stream[node % 2];
     const TensorView dst = stream.view().row_range(row_begin, row_begin + batch.token_count());
     run_block(node, batch, src, dst);
-    if (node == 0) put_given_rows(*stream_, given_, dst, row_begin);
     if (node > 0) add_deep_rows(*stream_, given_, dst, row_begin, static_cast<int32_t>(node) - 1);
     src = dst;
   }

@@ -23,6 +23,10 @@ struct LayerOptions {
   // In place of norms behind the parts, numbers of each column that these are multiplied with; for
   // inference alone.
   bool column_scales = false;
+  // Files hold heads as two halves, each a head that turns by itself: its first half of columns by
+  // the second. Here the first halves of both stand in front, those of the second half first.
+  bool halves_apart = false;
+  bool bounded = false;  // products are (ProjectionOptions::bounded)
   std::optional<formats::LoraConfig> lora;
   DeviceKind device = DeviceKind::kCpu;
 };

@@ -59,6 +59,7 @@ Projection::Projection(ProjectionOptions options, std::vector<ParamSpec>& params
   }
   add_adapters(params);
   add_scales();
+  if (options_.bounded) add_bounds(params);
 }
 
 void Projection::add_scales() {
@@ -329,6 +330,7 @@ int64_t Projection::thread_scratch_bytes(int64_t token_count, DType compute, int
 
 void Projection::forward(Stream& stream, const BlockWeights& weights, DType compute,
                          const Forward& args) const {
+  if (options_.bounded) return forward_bounded(stream, weights, compute, args);
   const auto use = ops::PackUse::kForward;
   const bool alone = !adapted() && !args.adapters;
   const bool adds = alone && scales_.empty();
@@ -349,7 +351,7 @@ void Projection::forward(Stream& stream, const BlockWeights& weights, DType comp
 
 bool Projection::forward_gated(Stream& stream, const BlockWeights& weights, DType compute,
                                const Forward& args, ops::GatedUnit unit) const {
-  if (adapted() || args.adapters || !scales_.empty()) return false;
+  if (adapted() || args.adapters || !scales_.empty() || options_.bounded) return false;
   return ops::linear_gated_forward(
       stream, {.dst = args.dst,
                .product = {.dst = {},

@@ -29,6 +29,7 @@
 #include <string>
 #include <vector>
 
+#include "base/result.h"
 #include "formats/lora_config.h"
 #include "model/block.h"
 #include "model/placement.h"
@@ -73,7 +74,10 @@ struct ProjectionOptions {
   };
   std::vector<Scale> scales = {};
   std::optional<HeadRows> by_head;  // of the one part there is then
-  bool whole = false;               // kept in the compute type whatever the format of the block
+  // What parts read and what each gives is held within bounds; those of "….q_proj.linear" files
+  // have as "….q_proj.input_min" and the like. For inference on CPUs, without adapters and biases.
+  bool bounded = false;
+  bool whole = false;  // kept in the compute type whatever the format of the block
   double init_std = 0.02;
   std::optional<formats::LoraConfig> lora;  // low-rank adapters (Hu et al., 2021)
   DeviceKind device = DeviceKind::kCpu;     // that multiplies
@@ -88,6 +92,10 @@ class Projection {
   Projection() = default;
   // Appends "<part>.weight" of all parts, then "<part>.bias", then the adapters' matrices.
   Projection(ProjectionOptions options, std::vector<ParamSpec>& params);
+
+  // Fails with kUnsupported where parts of a bounded one, which read the same, have other bounds to
+  // read it within.
+  Status check_bounds(const BlockWeights& weights) const;
 
   int64_t inputs() const { return options_.inputs; }
   int64_t outputs() const { return outputs_; }
@@ -127,7 +135,7 @@ class Projection {
 
   struct Forward {
     TensorView dst;      // [T, N] compute type or f32
-    TensorView src;      // [T, K] compute type
+    TensorView src;      // [T, K] compute type; of a bounded one it becomes what is within bounds
     TensorView product;  // u
     TensorView scratch;  // u8, scratch_bytes
     ops::Dropout dropout = {};
@@ -212,6 +220,7 @@ class Projection {
     size_t adapter_a = 0;
     size_t adapter_b = 0;
     size_t magnitude = 0;     // of DoRA
+    size_t bounds = 0;        // the first of four, where the projection is bounded
     int64_t adapter_row = 0;  // first row in the stacked A
   };
 
@@ -231,6 +240,9 @@ class Projection {
   void bias_gradients(Stream& stream, const BlockWeights& weights,
                       const TensorView& grad_dst) const;
   void add_adapters(std::vector<ParamSpec>& params);
+  void add_bounds(std::vector<ParamSpec>& params);
+  void forward_bounded(Stream& stream, const BlockWeights& weights, DType compute,
+                       const Forward& args) const;
   const Packed& packed(DType compute, ops::WeightFormat format) const {
     return packed_[pack_layout(compute, format)];
   }

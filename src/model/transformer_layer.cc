@@ -102,6 +102,7 @@ void TransformerLayer::make_ffn(const formats::ModelConfig& config, const LayerO
                                  .sparsity = formats::ffn_sparsity(config, options.index),
                                  .transposed = options.transposed,
                                  .activated_scale = options.activated_scale,
+                                 .bounded = options.bounded,
                                  .lora = config.experts.count > 0 ? std::nullopt : options.lora,
                                  .device = options.device},
                  params_);

@@ -113,7 +113,7 @@ Result<ImagePrompts::Read> ImagePrompts::read_one(const images::Image& image, co
   JIGE_CHECK(std::ssize(values) == config_.levels() * layout.row_count() * config_.text_width,
              "{} numbers of an image of {} rows", values.size(), layout.row_count());
   JIGE_TRY(read.rows,
-           book_.add(content, {.token = config_.placeholder_id,
+           book_.add(content, {.token = config_.token_of_row(),
                                .count = layout.row_count(),
                                .values = std::move(values),
                                .columns = config_.pair_places.empty() ? 0 : layout.token_columns,

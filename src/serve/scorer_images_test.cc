@@ -81,7 +81,7 @@ class RecordedPrompt {
     const int32_t first = given_.empty() ? 1000 : given_.back()->id_end() + 3;
     given_.push_back(std::make_shared<GivenRows>(
         GivenRows{.first_id = first,
-                  .token = config_.placeholder_id,
+                  .token = config_.token_of_row(),
                   .count = layout.row_count(),
                   .values = value_of(tower.encode(image)),
                   .mutual = config_.mutual_rows,
@@ -140,7 +140,7 @@ TEST_P(ScorerImages, ScoresDoNotDependOnForwardsAndOthers) {
   std::vector<float> alone;
   for (const ScoredText& text : prompt.texts()) alone.push_back(scored(*whole, {text}).front());
   EXPECT_EQ(alone, together);
-  for (const int64_t rows : {17, 40}) {  // more than the rows that see one another
+  for (const int64_t rows : {21, 40}) {  // more than the rows that see one another
     const auto cut = prompt.load(device, rows, 9);
     EXPECT_EQ(scored(*cut, prompt.texts()), together) << rows;
   }
@@ -148,7 +148,7 @@ TEST_P(ScorerImages, ScoresDoNotDependOnForwardsAndOthers) {
 
 INSTANTIATE_TEST_SUITE_P(Models, ScorerImages,
                          ::testing::Values("gemma3", "mistral3", "qwen2_5_vl_new", "qwen3_vl",
-                                           "qwen3_5"),
+                                           "qwen3_5", "gemma4", "gemma4_clipped"),
                          [](const auto& chosen) { return std::string(chosen.param); });
 
 TEST(ScorerImages, RefusesWhatIsNoTextWithImages) {

@@ -60,6 +60,8 @@ void Executor::load(Stream& stream, const HostBatch& batch, const BatchTerms& te
                 .loss_weights = loss_weights_.view()},
                batch, terms, batch_);
   given_ = batch.given;
+  batch_.given = given_.data();
+  batch_.given_count = given_.size();
 }
 
 model::BlockContext Executor::context(Stream& stream) const {
@@ -84,7 +86,6 @@ void Executor::forward(Stream& stream, size_t node) {
   const TensorView dst = node == head_node() ? rows(losses_) : rows(outputs_[node]);
   weights_->architecture().block(node).forward(context(stream), weights_->block(node), batch_,
                                                source(node), dst, memory(node));
-  if (node == 0) model::put_given_rows(stream, given_, dst, 0);
   if (node > 0 && node < head_node()) {
     model::add_deep_rows(stream, given_, dst, 0, static_cast<int32_t>(node) - 1);
   }
@@ -114,12 +115,6 @@ void Executor::run_rows(Stream& stream, const Task& task, const model::RowRange&
 
 void Executor::backward_input(Stream& stream, size_t node) {
   const TensorView before = node == 0 ? TensorView{} : rows(gradient_);
-  if (node == 0) {
-    for (const model::GivenRow& given : given_) {
-      const TensorView row = gradient_.view().row_range(given.row, given.row + 1);
-      stream.fill_zero(row.data, row.count() * 4);
-    }
-  }
   weights_->architecture().block(node).backward_input(context(stream), weights_->block(node),
                                                       batch_, source(node), rows(gradient_), before,
                                                       memory(node));

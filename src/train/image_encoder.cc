@@ -72,7 +72,7 @@ Status place_images(const ImageEncoding& encoding, std::vector<EncodedImage>& im
     image->image.token = std::ssize(placed);
     image->image.count = static_cast<int32_t>(tokens.size());
     for (const int32_t token : tokens) {
-      placed.push_back(token == formats::kImageRow ? config.placeholder_id : token);
+      placed.push_back(token == formats::kImageRow ? config.token_of_row() : token);
     }
     mask.resize(placed.size(), 0);
     ++image;

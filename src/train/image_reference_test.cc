@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <span>
@@ -136,12 +137,14 @@ class ImageBench {
       for (int64_t i = 0; i < numbers.count(); ++i) {
         CorpusImage image = stored_picture(numbers.as<int32_t>()[i]);
         while (ids[token] != config.placeholder_id) ++token;
-        image.token = token;
-        image.count = static_cast<int32_t>(
-            formats::image_layout(config, image.width, image.height).row_count());
-        token += image.count;
+        const auto placed =
+            formats::image_tokens(config, formats::image_layout(config, image.width, image.height));
+        image.token = token - (std::ranges::find(placed, formats::kImageRow) - placed.begin());
+        image.count = static_cast<int32_t>(placed.size());
+        token = image.token + image.count;
         documents_.images.back().push_back(image);
       }
+      std::ranges::replace(documents_.tokens.back(), config.placeholder_id, config.token_of_row());
     }
   }
 
@@ -298,7 +301,8 @@ TEST_P(ImageReference, GradientsAreSlopes) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, ImageReference,
-                         testing::Values("gemma3", "qwen2_5_vl_new", "qwen3_vl"),
+                         testing::Values("gemma3", "gemma4", "gemma4_clipped", "qwen2_5_vl_new",
+                                         "qwen3_vl"),
                          [](const auto& chosen) { return std::string(chosen.param); });
 
 }  // namespace

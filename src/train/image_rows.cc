@@ -23,12 +23,6 @@ Shape angles_shape(const ImageTraining& training) {
 Status check_model(const ImageTraining& training, const model::Architecture& architecture) {
   const formats::ModelConfig& config = architecture.config();
   const formats::ImageConfig& images = training.config;
-  if (architecture.stream_columns() != config.hidden_size) {
-    return fail(Code::kUnsupported,
-                "images cannot be learned from: layers of a {} read more of a token than its "
-                "embedding",
-                formats::family_name(config.family));
-  }
   if (images.text_width != config.hidden_size || images.levels() - 1 > config.layer_count) {
     return fail(Code::kInvalidArgument,
                 "{}: rows of images have {} numbers and {} levels, and the language model is {} "

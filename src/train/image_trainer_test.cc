@@ -83,7 +83,7 @@ TEST(ImageTrainer, LearnsTheSameBitsOnSeveralRanks) {
 TEST(ImageTrainer, TakesExactlyThePlannedMemory) {
   const TestFolder folder;
   const std::string data = write_chats(folder, 6);
-  for (const char* name : {"gemma3", "smolvlm", "internvl", "llava_onevision"}) {
+  for (const char* name : {"gemma3", "gemma4_clipped", "smolvlm", "internvl", "llava_onevision"}) {
     for (const bool lora : {true, false}) {
       TrainOptions options =
           image_options(folder, data, std::string(name) + (lora ? "-lora" : "-all"));

@@ -65,6 +65,10 @@ def load_processor(folder):
                 dict(check_argument_for_proper_class=lambda *_: None))
     tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
     told = {k: v for k, v in own.items() if k not in ("processor_class", "image_processor")}
+    if name == "Gemma4Processor":  # which asks for processors of sounds and videos
+        told.update(feature_extractor=None, video_processor=None)
+        pixels = transformers.models.gemma4.image_processing_pil_gemma4
+        pixels._SUPPORTED_SOFT_TOKENS = (own["image_seq_length"],)  # others than published
     return made(image_processor=AutoImageProcessor.from_pretrained(folder, backend="pil"),
                 tokenizer=tokenizer, chat_template=tokenizer.chat_template, **told)
 

@@ -159,7 +159,11 @@ CONVERSATION = [
 ]
 
 
-def gemma_tokenizer():
+GEMMA3_TOKENS = {IMAGE: "<image_soft_token>", BREAK: "<start_of_image>", END: "<end_of_image>"}
+
+
+def gemma_tokenizer(tokens, template, named):
+    """With these tokens of images by their ids, which follow one another, and some by names."""
     controls = ["<pad>", "<eos>", "<bos>", "<unk>", "<start_of_turn>", "<end_of_turn>"]
     texts = controls + ["\n" * count for count in range(1, 5)] + ["\u2581"]
     texts += list(string.ascii_lowercase + "?.,!:ADTWISH0123456789<>_")
@@ -170,13 +174,11 @@ def gemma_tokenizer():
     tokenizer.normalizer = normalizers.Replace(" ", "\u2581")
     tokenizer.decoder = decoders.Sequence([decoders.Replace("\u2581", " "), decoders.Fuse()])
     unused = [f"<unused{id}>" for id in range(len(texts), IMAGE)]
-    for text in controls + unused + ["<image_soft_token>", "<start_of_image>", "<end_of_image>"]:
+    for text in controls + unused + list(tokens.values()):
         tokenizer.add_special_tokens([AddedToken(text, normalized=False, special=True)])
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, bos_token="<bos>", eos_token="<eos>", pad_token="<pad>",
-        unk_token="<unk>", chat_template=GEMMA_TEMPLATE,
-        extra_special_tokens=dict(boi_token="<start_of_image>", eoi_token="<end_of_image>",
-                                  image_token="<image_soft_token>"),
+        unk_token="<unk>", chat_template=template, extra_special_tokens=named,
     )
 
 
@@ -301,7 +303,9 @@ class Gemma3:
         write_json(os.path.join(folder, "processor_config.json"), own)
 
     def converse(self, model, folder, pictures):
-        tokenizer = gemma_tokenizer()
+        tokenizer = gemma_tokenizer(GEMMA3_TOKENS, GEMMA_TEMPLATE, dict(
+            boi_token=GEMMA3_TOKENS[BREAK], eoi_token=GEMMA3_TOKENS[END],
+            image_token=GEMMA3_TOKENS[IMAGE]))
         tokenizer.save_pretrained(folder)
         processor = Gemma3Processor(self.processor, tokenizer, chat_template=GEMMA_TEMPLATE,
                                     image_seq_length=self.tiny["rows"])

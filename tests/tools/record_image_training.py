@@ -1,9 +1,11 @@
 """Records what PyTorch makes of tiny models that read images when their language model is trained.
 
-    python tests/tools/record_image_training.py [FOLDER]     default: tests/fixtures/train
+    python tests/tools/record_image_training.py [FOLDER [NAME...]]
 
-Takes models and pictures from tests/fixtures/image_towers/NAME (record_image_towers.py and
-record_qwen_towers.py) and writes FOLDER/NAME-images.safetensors, all in float32 with eager
+The default is tests/fixtures/train, all.
+
+Takes models and pictures from tests/fixtures/image_towers/NAME (record_image_towers.py,
+record_qwen_towers.py and record_gemma4_towers.py) and writes FOLDER/NAME-images.safetensors, all in float32 with eager
 attention, what reads images frozen:
 
     tokens.D     I32 [T]     of document D, a token of the vocabulary in place of each row
@@ -17,6 +19,7 @@ and the same of an adapter of rank 2 on all linear layers of the language model,
 lora.PARAM says: lora_losses, lora_norms and lora_grad.PARAM, by names of PEFT.
 """
 
+import json
 import os
 import sys
 
@@ -28,11 +31,14 @@ from transformers import (
     AutoModelForImageTextToText,
 )
 from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
+from transformers.models.gemma4 import image_processing_pil_gemma4 as gemma4
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+
+from record_gemma4_towers import rows_first
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 MODELS = os.path.join(HERE, "..", "fixtures", "image_towers")
-NAMES = ("gemma3", "qwen2_5_vl_new", "qwen3_vl")
+NAMES = ("gemma3", "qwen2_5_vl_new", "qwen3_vl", "gemma4", "gemma4_clipped")
 ADAMW = dict(lr=1e-2, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)
 STEPS = 10
 IMAGE, START, END = 92, 93, 94
@@ -60,6 +66,30 @@ class Gemma3:
         told = dict(token_type_ids=(ids == IMAGE).long())
         if read:
             told["pixel_values"] = torch.stack(read)
+        return told
+
+
+class Gemma4:
+    def __init__(self, folder):
+        with open(os.path.join(folder, "processor_config.json")) as file:
+            rows = json.load(file)["image_seq_length"]
+        gemma4._SUPPORTED_SOFT_TOKENS = (rows,)
+        self.processor = gemma4.Gemma4ImageProcessorPil.from_pretrained(folder)
+
+    def read(self, image):
+        made = self.processor(image, return_tensors="pt")
+        return made["pixel_values"], made["image_position_ids"]
+
+    def tokens(self, model, read):
+        patches = int((read[1][0] >= 0).all(-1).sum())
+        count = patches // model.config.vision_config.pooling_kernel_size ** 2
+        return [START] + [IMAGE] * count + [END]
+
+    def inputs(self, ids, read):
+        told = dict(mm_token_type_ids=(ids == IMAGE).long())
+        if read:
+            told["pixel_values"] = torch.cat([pixels for pixels, _ in read])
+            told["image_position_ids"] = torch.cat([places for _, places in read])
         return told
 
 
@@ -136,7 +166,7 @@ def load(folder):
 
 def record(name, root):
     folder = os.path.join(MODELS, name)
-    family = (Gemma3 if name.startswith("gemma3") else Qwen)(folder)
+    family = {"gemma3": Gemma3, "gemma4": Gemma4}.get(name[:6], Qwen)(folder)
     stored = safetensors.torch.load_file(os.path.join(folder, "expected.safetensors"))
     pictures = [Image.fromarray(stored[f"image.{i}"].numpy()) for i in range(6)]
     model = load(folder)
@@ -175,8 +205,10 @@ def record(name, root):
 def main():
     root = sys.argv[1] if len(sys.argv) > 1 else os.path.join(HERE, "..", "fixtures", "train")
     torch.set_num_threads(1)
+    rows_first()
     for name in NAMES:
-        record(name, root)
+        if len(sys.argv) <= 2 or name in sys.argv[2:]:
+            record(name, root)
 
 
 if __name__ == "__main__":

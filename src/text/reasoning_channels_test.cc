@@ -87,7 +87,7 @@ TEST(ReasoningChannels, RandomTextsAreReadTheSameHoweverTheyAreCut) {
       "<|mess", "age|>",   "final", "\n"};
   Rng rng(12);
   int reasoned = 0, answered = 0;
-  for (int i = 0; i < 6000; ++i) {
+  for (int i = 0; i < 3000; ++i) {
     std::string text = i % 2 == 0 ? kAnalysis : i % 4 == 1 ? "<|channel|>" : "";
     const uint64_t count = 1 + rng.below(8);
     for (uint64_t k = 0; k < count; ++k) text += parts[rng.below(std::size(parts))];
@@ -98,8 +98,8 @@ TEST(ReasoningChannels, RandomTextsAreReadTheSameHoweverTheyAreCut) {
     reasoned += parsed.reasoning.empty() ? 0 : 1;
     answered += parsed.reasoning.empty() || parsed.content.empty() ? 0 : 1;
   }
-  EXPECT_GT(reasoned, 1000);
-  EXPECT_GT(answered, 200);
+  EXPECT_GT(reasoned, 500);
+  EXPECT_GT(answered, 100);
 }
 
 Tokenizer channel_tokenizer() {

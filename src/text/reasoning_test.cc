@@ -76,7 +76,7 @@ TEST(Reasoning, RandomTextsAreReadTheSameHoweverTheyAreCut) {
       "<thi",    "\n",       " ", "\t", "x",     "é", std::string(70, '\n')};
   Rng rng(11);
   int opened = 0, closed = 0;
-  for (int i = 0; i < 9000; ++i) {
+  for (int i = 0; i < 4500; ++i) {
     std::string text = i % 2 == 0 ? "<think>" : "";
     const uint64_t count = 1 + rng.below(7);
     for (uint64_t k = 0; k < count; ++k) text += parts[rng.below(std::size(parts))];
@@ -90,8 +90,8 @@ TEST(Reasoning, RandomTextsAreReadTheSameHoweverTheyAreCut) {
       EXPECT_EQ(parsed.content, text);
     }
   }
-  EXPECT_GT(opened, 1000);
-  EXPECT_GT(closed, 500);
+  EXPECT_GT(opened, 500);
+  EXPECT_GT(closed, 250);
 }
 
 TEST(Reasoning, LittleIsHeldAndThePartsOfTagsAreNamed) {

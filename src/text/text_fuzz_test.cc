@@ -133,7 +133,7 @@ TEST_F(TextFuzz, TokenizerFilesWithBrokenBytes) {
   for (const auto& name : fixture_folders("tokenizers")) {
     const auto text = read_file(fixture_path("tokenizers/" + name + "/tokenizer.json"));
     ASSERT_TRUE(text.has_value());
-    for (uint64_t round = 0; round < fuzz_rounds(60); ++round) {
+    for (uint64_t round = 0; round < fuzz_rounds(30); ++round) {
       SCOPED_TRACE(name + " round " + std::to_string(round));
       const auto tokenizer = Tokenizer::from_json(mutate(*text, words), "fuzz");
       if (tokenizer) use(*tokenizer);
@@ -145,7 +145,7 @@ TEST_F(TextFuzz, TokenizerFilesWithOtherValues) {
   for (const auto& name : fixture_folders("tokenizers")) {
     const auto text = read_file(fixture_path("tokenizers/" + name + "/tokenizer.json"));
     const Json tree = Json::parse(*text);
-    for (uint64_t round = 0; round < fuzz_rounds(30); ++round) {
+    for (uint64_t round = 0; round < fuzz_rounds(15); ++round) {
       SCOPED_TRACE(name + " round " + std::to_string(round));
       Json changed = tree;
       const char* parts[] = {"added_tokens", "normalizer",     "pre_tokenizer", "decoder",
@@ -163,7 +163,7 @@ TEST_F(TextFuzz, TokensWithRanks) {
   const auto tekken = read_file(fixture_path("ranks/tekken_v11/tekken.json"));
   const auto list = read_file(fixture_path("ranks/moonshot/tiktoken.model"));
   const TokenizerConfig moonshot{.tokenizer_code = "tokenization_kimi.TikTokenTokenizer"};
-  for (uint64_t round = 0; round < fuzz_rounds(60); ++round) {
+  for (uint64_t round = 0; round < fuzz_rounds(32); ++round) {
     SCOPED_TRACE("round " + std::to_string(round));
     check(build_from_tekken(mutate(*tekken, words), {}, "fuzz"));
     check(build_from_rank_list(mutate(*list, words), moonshot, "fuzz"));
@@ -199,7 +199,7 @@ TEST_F(TextFuzz, MergeLists) {
   ASSERT_TRUE(files.has_value()) << files.error().message;
   const char* const classes[] = {"GPT2Tokenizer", "RobertaTokenizer", "Qwen2TokenizerFast", ""};
   size_t loaded = 0;
-  for (uint64_t round = 0; round < fuzz_rounds(1500); ++round) {
+  for (uint64_t round = 0; round < fuzz_rounds(750); ++round) {
     SCOPED_TRACE("round " + std::to_string(round));
     const std::string changed_vocab = rng_.below(2) ? vocab : mutate(vocab, marks);
     const std::string changed_merges = rng_.below(2) ? merges : mutate(merges, lines);
@@ -222,7 +222,7 @@ TEST_F(TextFuzz, MergeLists) {
     loaded += parts.has_value();
     check(std::move(parts));
   }
-  EXPECT_GT(loaded, fuzz_rounds(100));
+  EXPECT_GT(loaded, fuzz_rounds(50));
 }
 
 TEST_F(TextFuzz, CharacterMaps) {
@@ -252,7 +252,7 @@ TEST_F(TextFuzz, RandomBytesAndIds) {
     SCOPED_TRACE(name);
     const auto tokenizer = Tokenizer::load(fixture_path("tokenizers/" + name));
     ASSERT_TRUE(tokenizer.has_value());
-    for (uint64_t round = 0; round < fuzz_rounds(100); ++round) use(*tokenizer);
+    for (uint64_t round = 0; round < fuzz_rounds(50); ++round) use(*tokenizer);
   }
 }
 
@@ -269,7 +269,7 @@ TEST_F(TextFuzz, Templates) {
            "arguments": {"x": [1, null]}}}]}, {"role": "tool", "content": [1, {"k": 2.5}]}])");
   for (const auto& name : fixture_folders("templates")) {
     const auto text = read_file(fixture_path("templates/" + name + "/template.jinja"));
-    for (uint64_t round = 0; round < fuzz_rounds(150); ++round) {
+    for (uint64_t round = 0; round < fuzz_rounds(75); ++round) {
       SCOPED_TRACE(name + " round " + std::to_string(round));
       const auto chat = ChatTemplate::parse(mutate(*text, words), "fuzz");
       if (!chat) continue;

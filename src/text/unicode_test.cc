@@ -44,7 +44,7 @@ TEST(Utf8, KnowsHowManyBytesAtTheEndAwaitMore) {
 
 TEST(NormalForms, SortLongRunsOfMarksInLinearithmicTime) {
   std::string text = "a";
-  for (int i = 0; i < 300000; ++i) text += i % 2 ? "\xCC\x81" : "\xCC\xA3";  // U+0301, U+0323
+  for (int i = 0; i < 150000; ++i) text += i % 2 ? "\xCC\x81" : "\xCC\xA3";  // U+0301, U+0323
   const std::string decomposed = normalize(text, NormalForm::kNfd);
   EXPECT_EQ(decomposed.size(), text.size());
   EXPECT_EQ(decomposed.substr(1, 4), "\xCC\xA3\xCC\xA3") << "class 220 stands before class 230";

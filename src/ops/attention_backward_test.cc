@@ -56,9 +56,11 @@ void expect_gradients_match_oracle(Inputs& in, double tolerance, const Types& ty
 }
 
 TEST(AttentionBackward, MatchesTheDefinitionAtEveryHeadDimension) {
+  int64_t kv_heads = 1;
   for (const int64_t dim : {1, 5, 8, 16, 17, 24, 32, 64, 80, 96, 112, 128, 200, 256, 576}) {
     SCOPED_TRACE(dim);
-    Inputs in = make_inputs({.heads = 4, .kv_heads = 2, .dim = dim, .lengths = {70, 1, 33}});
+    kv_heads = 3 - kv_heads;
+    Inputs in = make_inputs({.heads = 2, .kv_heads = kv_heads, .dim = dim, .lengths = {70, 1, 33}});
     expect_gradients_match_oracle(in, 4e-5);
   }
 }
@@ -91,17 +93,15 @@ TEST(AttentionBackward, MatchesTheDefinitionUnderACapOnEveryInstructionSet) {
   const Isa before = active_isa();
   for (const Isa isa : supported_isas()) {
     set_active_isa(isa);
-    for (const double cap : {0.5, 3.0, 50.0}) {
-      for (const int64_t dim : {1, 17, 80}) {
-        SCOPED_TRACE(dim);
-        Inputs in = make_inputs({.heads = 6,
-                                 .kv_heads = 2,
-                                 .dim = dim,
-                                 .window = dim == 17 ? 19 : 0,
-                                 .lengths = {70, 1, 0, 133},
-                                 .cap = cap});
-        expect_gradients_match_oracle(in, 4e-5);
-      }
+    for (const auto& [dim, cap] : {std::pair{1, 0.5}, {1, 50.0}, {17, 0.5}, {17, 3.0}, {80, 3.0}}) {
+      SCOPED_TRACE(dim);
+      Inputs in = make_inputs({.heads = 6,
+                               .kv_heads = 2,
+                               .dim = dim,
+                               .window = dim == 17 ? 19 : 0,
+                               .lengths = {70, 1, 0, 133},
+                               .cap = cap});
+      expect_gradients_match_oracle(in, 4e-5);
     }
   }
   set_active_isa(before);
@@ -147,7 +147,8 @@ double loss(const Inputs& in, const Matrix& grad_dst) {
   return sum;
 }
 
-void expect_finite_differences(double cap) {
+// Of every third element, beginning with one of the first three.
+void expect_finite_differences(double cap, int64_t first) {
   Inputs in = make_inputs(
       {.heads = 4, .kv_heads = 2, .dim = 6, .window = 9, .lengths = {13, 1, 6}, .cap = cap});
   Machine machine;
@@ -157,6 +158,7 @@ void expect_finite_differences(double cap) {
   const auto check = [&](Matrix& input, const Matrix& grad) {
     for (int64_t row = 0; row < input.rows(); ++row) {
       for (int64_t c = 0; c < input.columns(); ++c) {
+        if ((row + c) % 3 != first) continue;
         // A power of two: the steps around a float are exact enough for a central difference.
         const float value = input.get(row, c);
         const float above = value + 0x1p-8f;
@@ -177,7 +179,8 @@ void expect_finite_differences(double cap) {
 }
 
 TEST(AttentionBackward, MatchesFiniteDifferences) {
-  for (const double cap : {0.0, 0.7, 4.0}) expect_finite_differences(cap);
+  int64_t first = 0;
+  for (const double cap : {0.0, 0.7, 4.0}) expect_finite_differences(cap, first++);
 }
 
 TEST(AttentionBackward, GivesTheSameBitsPackedOrAloneOnAnyNumberOfThreads) {

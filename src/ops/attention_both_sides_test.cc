@@ -20,7 +20,7 @@ std::vector<InputOptions> odd_shapes() {
           {.heads = 2, .kv_heads = 1, .dim = 24, .window = 2, .lengths = {130, 15, 16}},
           {.heads = 7, .kv_heads = 1, .dim = 8, .window = 17, .lengths = {33, 200}},
           {.heads = 2, .kv_heads = 2, .dim = 64, .window = 65, .lengths = {300}, .cap = 3},
-          {.heads = 2, .kv_heads = 1, .dim = 12, .window = 500, .lengths = {513, 600, 30}},
+          {.heads = 2, .kv_heads = 1, .dim = 12, .window = 500, .lengths = {513, 530, 30}},
           {.heads = 1, .kv_heads = 1, .dim = 40, .window = 5000, .lengths = {7, 520}}};
 }
 
@@ -87,8 +87,8 @@ TEST(AttentionBothSides, FollowsTheStatedArithmeticInBf16) {
 
 TEST(AttentionBothSides, GivesTheSameBitsPackedOrAloneOnAnyNumberOfThreads) {
   for (const int64_t window : {0, 70, -1}) {  // -1: with scores by distance
-    const InputOptions options{.heads = 4,
-                               .kv_heads = 2,
+    const InputOptions options{.heads = 2,
+                               .kv_heads = 1,
                                .dim = 16,
                                .window = std::max<int64_t>(window, 0),
                                .lengths = {33, 1, 600, 64, 0, 1100},

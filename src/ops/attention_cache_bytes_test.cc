@@ -120,10 +120,10 @@ std::vector<InputOptions> cases() {
       {.heads = 6, .kv_heads = 2, .dim = 5, .lengths = {65, 20}},
       {.heads = 10, .kv_heads = 1, .dim = 24, .window = 37, .lengths = {150, 64}},
       {.heads = 2, .kv_heads = 2, .dim = 17, .window = 16, .lengths = {90}},
-      {.heads = 14, .kv_heads = 2, .dim = 64, .lengths = {140, 7}},
+      {.heads = 7, .kv_heads = 1, .dim = 64, .lengths = {140, 7}},
       {.heads = 6, .kv_heads = 2, .dim = 32, .window = 37, .lengths = {130, 1, 33}, .cap = 2},
       {.heads = 4, .kv_heads = 2, .dim = 19, .lengths = {90, 20}, .cap = 2},
-      {.heads = 4, .kv_heads = 1, .dim = 16, .window = 600, .lengths = {1300, 30}}};
+      {.heads = 2, .kv_heads = 1, .dim = 16, .window = 600, .lengths = {1300, 30}}};
   const size_t count = all.size();
   for (size_t i = 0; i < count; ++i) {
     all.push_back(all[i]);
@@ -176,13 +176,15 @@ TEST(AttentionCached8Bits, MatchesTheDefinitionOnEveryInstructionSetWithTheSameB
   set_active_isa(before);
 }
 
+// Cases have results of f32 and bf16 in turn.
 TEST(AttentionCached8Bits, GivesTheSameBitsInAnyChunksAndBlocks) {
   Rng rng(derive_key(21, "chunks"));
+  bool narrow = false;
   for (const InputOptions& options : cases()) {
-    for (const DType dst_dtype : {DType::kF32, DType::kBF16}) {
-      SCOPED_TRACE(options.dim);
-      expect_the_same_bits_in_random_chunks(make_inputs(options), DType::kI8, dst_dtype, rng);
-    }
+    SCOPED_TRACE(options.dim);
+    narrow = !narrow;
+    expect_the_same_bits_in_random_chunks(make_inputs(options), DType::kI8,
+                                          narrow ? DType::kBF16 : DType::kF32, rng);
   }
 }
 
@@ -204,7 +206,7 @@ TEST(AttentionCached8Bits, DecodesAmongPromptsGiveTheSameBits) {
     expect_the_same_bits_of_decodes_among_prompts(make_inputs({.heads = 4,
                                                                .kv_heads = 2,
                                                                .dim = 16,
-                                                               .lengths = {1100, 40, 2000, 300},
+                                                               .lengths = {1100, 40, 1300, 300},
                                                                .q_dtype = dtype,
                                                                .kv_dtype = dtype}),
                                                   DType::kI8);

@@ -73,13 +73,15 @@ std::vector<InputOptions> cached_cases() {
   return cases;
 }
 
+// Cases have results of f32 and bf16 in turn.
 TEST(AttentionCached, GivesTheBitsOfFlatAttentionInAnyChunks) {
   Rng rng(derive_key(20, "chunks"));
+  bool narrow = false;
   for (const InputOptions& options : cached_cases()) {
-    for (const DType dst_dtype : {DType::kF32, DType::kBF16}) {
-      SCOPED_TRACE(options.dim);
-      expect_the_same_bits_in_random_chunks(make_inputs(options), options.kv_dtype, dst_dtype, rng);
-    }
+    SCOPED_TRACE(options.dim);
+    narrow = !narrow;
+    expect_the_same_bits_in_random_chunks(make_inputs(options), options.kv_dtype,
+                                          narrow ? DType::kBF16 : DType::kF32, rng);
   }
 }
 
@@ -100,7 +102,7 @@ TEST(AttentionCached, DecodingTokenByTokenGivesTheBitsOfOnePiece) {
 
 TEST(AttentionCached, DecodesAmongPromptsGiveTheBitsOfFlatAttention) {
   expect_the_same_bits_of_decodes_among_prompts(
-      make_inputs({.heads = 4, .kv_heads = 2, .dim = 16, .lengths = {1100, 40, 2000, 300}}),
+      make_inputs({.heads = 4, .kv_heads = 2, .dim = 16, .lengths = {1100, 40, 1300, 300}}),
       DType::kF32);
 }
 

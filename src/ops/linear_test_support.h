@@ -17,9 +17,11 @@ namespace jige::ops::test {
 // Numbers of a matrix, f32 or bf16.
 class Numbers {
  public:
-  Numbers(DType dtype, int64_t rows, int64_t columns, Rng& rng)
+  // Zeros.
+  Numbers(DType dtype, int64_t rows, int64_t columns)
       : bytes_(static_cast<size_t>(dtype_bytes(dtype, rows * columns))),
-        view_{TensorView::of(bytes_.data(), dtype, Shape{rows, columns})} {
+        view_{TensorView::of(bytes_.data(), dtype, Shape{rows, columns})} {}
+  Numbers(DType dtype, int64_t rows, int64_t columns, Rng& rng) : Numbers(dtype, rows, columns) {
     for (int64_t i = 0; i < rows * columns; ++i) {
       const float value = rough_normal(rng);
       if (dtype == DType::kF32) {

@@ -63,7 +63,7 @@ TEST(SamplingFilter, AgreesWithSortingEverything) {
   const uint64_t seed = 20;
   SCOPED_TRACE(seed);
   Rng rng(seed);
-  for (int round = 0; round < 3000; ++round) {
+  for (int round = 0; round < 1500; ++round) {
     const size_t count = 1 + rng.below(round % 10 == 0 ? 3000 : 60);
     const std::vector<float> weights = random_weights(rng, count);
     SamplingParams params;

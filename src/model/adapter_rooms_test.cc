@@ -16,6 +16,7 @@ using testing::fixture;
 using testing::fixture_names;
 using testing::other_type;
 using testing::TempFolder;
+using testing::three_adapters;
 using testing::value_of;
 using testing::write_three_adapters;
 
@@ -49,9 +50,9 @@ TEST(AdapterRooms, GiveTheBitsOfAdaptersThatWereThereFromTheStart) {
   CpuDevice other({.thread_count = 1});
   const auto stream = value_of(other.make_stream());
   DType compute = DType::kF32;
+  int32_t turn = 0;
   for (const std::string& name : fixture_names()) {
-    const TempFolder folder;
-    const auto sources = write_three_adapters(folder / "adapters", fixture(name));
+    const auto& sources = three_adapters(name);
     InferenceOptions options = room_options(compute, ops::WeightFormat::kCompute);
     options.adapters = sources;
     const auto whole = value_of(InferenceModel::load(fixture(name), device, options));
@@ -59,8 +60,9 @@ TEST(AdapterRooms, GiveTheBitsOfAdaptersThatWereThereFromTheStart) {
     options.adapter_rooms = 1;
     options.adapter_rank_max = 8;
     const auto model = value_of(InferenceModel::load(fixture(name), device, options));
-    // One room after another adapter has been in it.
-    for (const int32_t i : {1, 2, 0}) {
+    // One room after another adapter has been in it: two of them in turn.
+    ++turn;
+    for (const int32_t i : {turn % 3, (turn + 1) % 3}) {
       const auto lease = value_of(model->adapter_rooms().load(sources[static_cast<size_t>(i)],
                                                               model->architecture(), *stream));
       EXPECT_EQ(logits_with(*model, lease->number), logits_with(*whole, i)) << name;
@@ -73,8 +75,7 @@ TEST(AdapterRooms, GiveTheBitsOfAdaptersThatWereThereFromTheStart) {
 
 TEST(AdapterRooms, MemoryIsPlannedToTheByte) {
   CpuDevice device({.thread_count = 1});
-  const TempFolder folder;
-  const auto sources = write_three_adapters(folder / "adapters", fixture("qwen2"));
+  const auto& sources = three_adapters("qwen2");
   for (const auto format : {ops::WeightFormat::kCompute, ops::WeightFormat::kQ8}) {
     InferenceOptions options = room_options(DType::kBF16, format);
     options.adapters = {sources[2]};
@@ -101,8 +102,7 @@ TEST(AdapterRooms, MemoryIsPlannedToTheByte) {
 
 TEST(AdapterRooms, NumbersAreNeverGivenTwiceAndRoomsAreFreeAgain) {
   CpuDevice device({.thread_count = 1});
-  const TempFolder folder;
-  const auto sources = write_three_adapters(folder / "adapters", fixture("llama3"));
+  const auto& sources = three_adapters("llama3");
   InferenceOptions options = room_options(DType::kF32, ops::WeightFormat::kCompute);
   options.adapter_rooms = 1;
   options.adapter_rank_max = 3;

@@ -21,9 +21,9 @@ using testing::fixture_names;
 using ::testing::HasSubstr;
 using testing::succeed;
 using testing::TempFolder;
+using testing::three_adapters;
 using testing::value_of;
 using testing::write_adapter;
-using testing::write_three_adapters;
 
 using Tokens = std::vector<int32_t>;
 
@@ -189,11 +189,11 @@ TEST(AdapterTest, ModulesAreFoundByTheNamesThatAdaptersHaveForThem) {
 
 // The adapter of all modules for every fixture, one of the others in turn.
 TEST(AdapterTest, GivesWhatTheMergedFolderGives) {
-  CpuDevice device({.thread_count = 2});
+  CpuDevice device({.thread_count = 1});
   size_t other = 1;
   for (const std::string& name : fixture_names()) {
     const TempFolder folder;
-    const auto adapters = write_three_adapters(folder / "adapters", fixture(name));
+    const auto& adapters = three_adapters(name);
     const auto model =
         value_of(InferenceModel::load(fixture(name), device, options_with(adapters)));
     const Tokens tokens = some_tokens(40, 1);
@@ -219,8 +219,7 @@ constexpr std::pair<DType, ops::WeightFormat> kAdapterNumbers[] = {
 
 void expect_neighbours_do_not_matter(const std::string& name, DType compute,
                                      ops::WeightFormat format) {
-  const TempFolder folder;
-  const auto adapters = write_three_adapters(folder / "adapters", fixture(name));
+  const auto& adapters = three_adapters(name);
   const std::vector<Tokens> sequences = {some_tokens(13, 1), some_tokens(1, 2), some_tokens(30, 3),
                                          some_tokens(9, 4)};
   CpuDevice one_thread({.thread_count = 1});
@@ -256,10 +255,8 @@ TEST(AdapterTest, RowsHaveTheBitsThatTheyHaveAlone) {
 
 TEST(AdapterTest, TakesExactlyThePlannedMemory) {
   CpuDevice device({.thread_count = 1});
-  const TempFolder folder;
   for (const auto& [compute, format] : kAdapterNumbers) {
-    InferenceOptions options =
-        options_with(write_three_adapters(folder / "adapters", fixture("qwen2")), compute, format);
+    InferenceOptions options = options_with(three_adapters("qwen2"), compute, format);
     const auto model = value_of(InferenceModel::load(fixture("qwen2"), device, options));
     const InferenceMemory plan = inference_memory(model->architecture(), model->sizes());
     ASSERT_EQ(plan.adapters_bytes.size(), 3u);

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -22,6 +23,7 @@
 #include "formats/tensor_folder.h"
 #include "model/adapter.h"
 #include "model/adapter_columns.h"
+#include "model/model_test_support.h"
 
 namespace jige::model::testing {
 
@@ -102,6 +104,17 @@ inline std::vector<AdapterSource> write_three_adapters(const std::string& folder
   return {{"all", write_adapter(folder + "/all", base_folder, all, 1)},
           {"some", write_adapter(folder + "/some", base_folder, some, 2)},
           {"other", write_adapter(folder + "/other", base_folder, other, 3)}};
+}
+
+// The same for a fixture, written when first asked for.
+inline const std::vector<AdapterSource>& three_adapters(const std::string& fixture_name) {
+  static const TempFolder folder;
+  static std::map<std::string, std::vector<AdapterSource>> written;
+  std::vector<AdapterSource>& sources = written[fixture_name];
+  if (sources.empty()) {
+    sources = write_three_adapters(folder / fixture_name, fixture(fixture_name));
+  }
+  return sources;
 }
 
 }  // namespace jige::model::testing

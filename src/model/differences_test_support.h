@@ -12,14 +12,29 @@
 
 namespace jige::model::testing {
 
-// Renews the packed forms of the nodes that read a parameter.
-inline void pack_uses(Trainee& trainee, const NamedParam& param) {
-  trainee.weights().pack(trainee.stream(), param.node);
-  const size_t head = trainee.architecture().head_node();
-  if (param.node == 0) trainee.weights().pack(trainee.stream(), head);  // may share the table
+// Renews the packed forms of a parameter alone: what has no value keeps its own. Those of adapters
+// depend on one another.
+inline void pack_alone(Trainee& trainee, const std::string& name, size_t node) {
+  const Block& block = trainee.architecture().block(node);
+  BlockWeights alone = trainee.weights().block(node);
+  for (size_t i = 0; i < alone.params.size(); ++i) {
+    const ParamSpec& spec = block.params()[i];
+    if (spec.name != name && !spec.adapter) alone.params[i].value = {};
+  }
+  const WeightsOptions& options = trainee.weights().options();
+  block.pack(trainee.stream(), alone, options.compute, options.use);
 }
 
-// The loss at value + step · direction of one parameter.
+// In the nodes that read the parameter: the head may share the table.
+inline void pack_uses(Trainee& trainee, const NamedParam& param) {
+  pack_alone(trainee, param.spec->name, param.node);
+  if (param.node == 0) {
+    pack_alone(trainee, param.spec->name, trainee.architecture().head_node());
+  }
+}
+
+// The loss at value + step · direction of one parameter. REQUIRES: what the nodes in front of it
+// give is that of these sequences.
 inline double loss_along(Trainee& trainee, const NamedParam& param,
                          const std::vector<float>& direction, double step,
                          const std::vector<Sequence>& sequences) {
@@ -29,7 +44,7 @@ inline double loss_along(Trainee& trainee, const NamedParam& param,
     values[i] = static_cast<float>(before[i] + step * direction[i]);
   }
   pack_uses(trainee, param);
-  const double loss = trainee.mean_loss(sequences);
+  const double loss = trainee.mean_loss(sequences, param.node);
   std::copy(before.begin(), before.end(), values);
   return loss;
 }
@@ -42,7 +57,10 @@ inline void expect_gradients_match_differences(Trainee& trainee,
   Rng rng(derive_key(5, "directions"));
   const formats::ModelConfig& config = trainee.architecture().config();
   const formats::ExpertConfig& experts = config.experts;
+  size_t node = 0;
   for (const NamedParam& param : trainee.weights().trainable()) {
+    if (param.node != node) trainee.losses(sequences);  // of the values as they are
+    node = param.node;
     const auto count = static_cast<size_t>(param.grad.count());
     const float* gradient = param.grad.as<float>();
     const bool zero = std::count(gradient, gradient + count, 0.0f) == param.grad.count();

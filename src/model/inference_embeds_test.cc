@@ -155,7 +155,7 @@ void write_base_class(const std::string& from, const std::string& to) {
 }
 
 TEST(InferenceEmbeds, FoldersOfBaseClassesGiveTheSameRows) {
-  CpuDevice device({.thread_count = 2});
+  CpuDevice device({.thread_count = 1});
   std::vector<std::string> names = fixture_names();
   names.push_back("gpt_oss_mxfp4");
   for (const std::string& name : names) {

@@ -100,7 +100,7 @@ std::vector<float> logits_of_rows(InferenceModel& model, std::span<const int32_t
 
 TEST(GivenRows, OfTheTableHaveTheBitsOfTheirTokens) {
   int64_t checked = 0;
-  CpuDevice device({.thread_count = 2});
+  CpuDevice device({.thread_count = 1});
   for (const std::string& name : fixture_names()) {
     const auto model = load_for_rows(name, device);
     if (!model->takes_given_rows() || !has_table_alone(model->config())) continue;

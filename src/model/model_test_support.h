@@ -4,13 +4,17 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/file.h"
@@ -70,6 +74,22 @@ inline std::vector<Sequence> random_sequences(const std::vector<int>& lengths, i
   return sequences;
 }
 
+// Normal numbers of a deviation of 0.3 for a parameter. They depend on seed, name and place alone:
+// tests draw them once.
+inline std::span<const float> normal_numbers(const ParamSpec& param, uint64_t seed) {
+  static std::map<std::pair<uint64_t, std::string>, std::vector<float>> drawn;
+  std::vector<float>& numbers = drawn[{seed, param.name}];
+  const auto count = static_cast<size_t>(param.shape.count());
+  if (numbers.size() < count) {
+    ParamSpec spec = param;
+    spec.init = InitKind::kNormal;
+    spec.init_std = 0.3;
+    numbers.resize(count);
+    fill_initial(numbers, spec, seed);
+  }
+  return std::span(numbers).first(count);
+}
+
 // A model in training on a CPU device, with the buffers of memory_plan.h.
 class Trainee {
  public:
@@ -123,15 +143,15 @@ class Trainee {
   // Values in which every parameter matters, unlike those of a fresh model.
   void randomise(uint64_t seed) {
     for (const NamedParam& param : weights_->trainable()) {
-      ParamSpec spec = *param.spec;
-      const bool one = spec.init == InitKind::kOne;
-      if (spec.init != InitKind::kConstant || !spec.fixed) {  // else what it is everywhere
-        spec.init = InitKind::kNormal;
-        spec.init_std = 0.3;
-      }
+      const ParamSpec& spec = *param.spec;
       const std::span values(param.value.as<float>(), static_cast<size_t>(param.value.count()));
-      fill_initial(values, spec, seed);
-      for (float& value : values) value += one ? 1.0f : 0.0f;
+      if (spec.init == InitKind::kConstant && spec.fixed) {  // what it is everywhere
+        fill_initial(values, spec, seed);
+        continue;
+      }
+      const float mean = spec.init == InitKind::kOne ? 1.0f : 0.0f;
+      std::ranges::transform(normal_numbers(spec, seed), values.begin(),
+                             [&](float number) { return number + mean; });
     }
     weights_->pack(*stream_);
   }
@@ -159,10 +179,11 @@ class Trainee {
     batch_.loss_weights = loss_weights_.view().row_range(0, row);
   }
 
-  // Losses of the batch's rows, F only.
-  std::vector<float> losses(const std::vector<Sequence>& sequences) {
+  // Losses of the batch's rows, F only. From a later node on where it alone changed since the same
+  // sequences were here.
+  std::vector<float> losses(const std::vector<Sequence>& sequences, size_t first_node = 0) {
     put(sequences, 1.0f);
-    run_body();
+    run_body(first_node);
     const size_t node = architecture_->head_node();
     architecture_->block(node).forward(context(), weights_->block(node), batch_,
                                        stream_view(node - 1), loss_view(), memory(node));
@@ -170,9 +191,9 @@ class Trainee {
     return loss_values();
   }
 
-  double mean_loss(const std::vector<Sequence>& sequences) {
+  double mean_loss(const std::vector<Sequence>& sequences, size_t first_node = 0) {
     double sum = 0;
-    const std::vector<float> values = losses(sequences);
+    const std::vector<float> values = losses(sequences, options_.balance > 0 ? 0 : first_node);
     for (const float value : values) sum += value;
     if (options_.balance > 0) sum += options_.balance * balance_sum();
     return sum / static_cast<double>(values.size());
@@ -281,8 +302,8 @@ class Trainee {
     const float* data = losses_.view().as<float>();
     return {data, data + batch_.token_count()};
   }
-  void run_body() {
-    for (size_t node = 0; node < architecture_->head_node(); ++node) {
+  void run_body(size_t first_node = 0) {
+    for (size_t node = first_node; node < architecture_->head_node(); ++node) {
       const TensorView src = node > 0 ? stream_view(node - 1) : TensorView{};
       architecture_->block(node).forward(context(), weights_->block(node), batch_, src,
                                          stream_view(node), memory(node));
@@ -314,10 +335,14 @@ inline void fill_base(Trainee& trainee, uint64_t seed, const ChangeValues& chang
     std::vector<std::vector<float>> values(specs.size());
     for (size_t i = 0; i < specs.size(); ++i) {
       if (specs[i].adapter) continue;
-      values[i].resize(static_cast<size_t>(specs[i].shape.count()));
-      ParamSpec spec = specs[i];
-      if (spec.init == InitKind::kNormal) spec.init_std = 0.3;
-      fill_initial(values[i], spec, seed);
+      const ParamSpec& spec = specs[i];
+      if (spec.init == InitKind::kNormal) {
+        const std::span<const float> numbers = normal_numbers(spec, seed);
+        values[i].assign(numbers.begin(), numbers.end());
+      } else {
+        values[i].resize(static_cast<size_t>(spec.shape.count()));
+        fill_initial(values[i], spec, seed);
+      }
       if (change) change(node, spec, values[i]);
       TensorView& value = source.params[i].value;
       if (value) {

@@ -93,7 +93,7 @@ formats::ModelConfig packed_config(Family family) {
   return config;
 }
 
-// Families have f32 and bf16 in turn.
+// Families have f32 and bf16 in turn, and q8 and q4.
 TEST(QuantisedKept, TrainsAdaptersOnTheNumbersThatAreDecoded) {
   const formats::LoraConfig adapter = {.rank = 3, .alpha = 5};
   int compared = 0;
@@ -111,18 +111,17 @@ TEST(QuantisedKept, TrainsAdaptersOnTheNumbersThatAreDecoded) {
     testing::succeed(load_weights(whole.weights(), whole.stream(), files));
     whole.randomise(14);
     whole.gradients({sequences});
-    for (const WeightFormat format : kKept) {
-      Trainee kept(config, {.compute = compute, .thread_count = 2, .format = format}, adapter);
-      testing::succeed(load_weights(kept.weights(), kept.stream(), files));
-      kept.randomise(14);
-      kept.gradients({sequences});
-      EXPECT_EQ(kept.losses(sequences), whole.losses(sequences));
-      EXPECT_EQ(testing::flat_gradients(kept), testing::flat_gradients(whole));
-      ++compared;
-    }
+    const WeightFormat format = kKept[compared / 2 % 2];
+    Trainee kept(config, {.compute = compute, .thread_count = 2, .format = format}, adapter);
+    testing::succeed(load_weights(kept.weights(), kept.stream(), files));
+    kept.randomise(14);
+    kept.gradients({sequences});
+    EXPECT_EQ(kept.losses(sequences), whole.losses(sequences));
+    EXPECT_EQ(testing::flat_gradients(kept), testing::flat_gradients(whole));
+    ++compared;
     compute = other_type(compute);
   }
-  EXPECT_GT(compared, 80);
+  EXPECT_GT(compared, 40);
 }
 
 std::vector<float> recorded_logits(const std::string& name, WeightFormat format, int threads) {

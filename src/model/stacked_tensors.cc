@@ -161,7 +161,7 @@ float mxfp4_value(uint8_t half) {
 }
 
 bool is_stacked(const formats::TensorFolder& files, const ParamSpec& spec) {
-  if (!spec.stacked) return false;
+  if (!spec.stacked || files.find(spec.name)) return false;
   for (const std::string& name : Architecture::stored_names(spec)) {
     if (files.find(name)) return false;
   }

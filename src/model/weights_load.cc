@@ -6,6 +6,9 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <string_view>
+#include <unordered_set>
+#include <vector>
 
 #include "base/check.h"
 #include "base/log.h"
@@ -137,15 +140,29 @@ class UsedNames {
   std::set<std::string, std::less<>> modules_;  // of matrices that may be quantised
 };
 
+// Tensors that no parameter has as its own name, which are few if any.
+std::vector<const formats::StoredTensor*> tensors_of_other_names(
+    const Architecture& architecture, const formats::TensorFolder& files) {
+  std::unordered_set<std::string_view> own;
+  for (size_t node = 0; node < architecture.node_count(); ++node) {
+    for (const ParamSpec& spec : architecture.block(node).params()) own.insert(spec.name);
+  }
+  std::vector<const formats::StoredTensor*> others = files.tensors();
+  std::erase_if(others, [&](const auto* tensor) { return own.contains(tensor->name); });
+  return others;
+}
+
 // Says what the files hold besides parameters: layers that config.json does not make, or biases it
 // does without, mean another model than the one that was trained.
 void tell_unused(const Architecture& architecture, const formats::TensorFolder& files) {
+  const auto others = tensors_of_other_names(architecture, files);
+  if (others.empty()) return;
   const UsedNames used(architecture);
   const bool head_unused =
       architecture.config().tied_embeddings || architecture.head().kind() == HeadKind::kNormAlone;
   int64_t count = 0;
   std::string first;
-  for (const formats::StoredTensor* tensor : files.tensors()) {
+  for (const formats::StoredTensor* tensor : others) {
     if (used.contains(tensor->name) || tensor->count() == 0) continue;
     log_debug("{}: tensor \"{}\" [{}] is not used", files.folder(), tensor->name,
               fmt::join(tensor->dims, ", "));

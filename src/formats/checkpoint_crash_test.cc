@@ -64,7 +64,7 @@ TEST(CheckpointCrash, AKilledWriterNeverHarmsTheLastCompleteCheckpoint) {
   Rng rng(derive_key(20240601, "kill"));
   int64_t step = 0;
   int killed_inside = 0;
-  for (int round = 0; round < 40; ++round) {
+  for (int round = 0; round < 24; ++round) {
     int pipe[2];
     ASSERT_EQ(::pipe2(pipe, O_CLOEXEC), 0);
     const pid_t child = ::fork();

@@ -135,7 +135,7 @@ TEST(FormatsFuzz, TorchPickles) {
   ASSERT_EQ(pickles.size(), storages.size());
   int accepted = 0;
   uint64_t round = 0;
-  fuzz(pickles, 20'000, [&](const std::string& pickle) {
+  fuzz(pickles, 8000, [&](const std::string& pickle) {
     ZipBuilder zip;
     zip.add("archive/data.pkl", pickle);
     for (const ZipEntry& entry : storages[round++ % storages.size()]) {
@@ -147,7 +147,7 @@ TEST(FormatsFuzz, TorchPickles) {
     ++accepted;
     expect_inside(*table, file);
   });
-  EXPECT_GT(accepted, 1000);
+  EXPECT_GT(accepted, 400);
 }
 
 // Headers alone are damaged: most of a file is numbers, which may be anything.
@@ -186,7 +186,7 @@ TEST(FormatsFuzz, GgufParts) {
   int read = 0;
   for (const size_t damaged : {0, 1}) {
     write_or_fail(path(1 - damaged), parts[1 - damaged].bytes());
-    fuzz({seeds[damaged].head}, 1500, [&](const std::string& head) {
+    fuzz({seeds[damaged].head}, 700, [&](const std::string& head) {
       write_or_fail(path(damaged), head + seeds[damaged].data);
       const auto file = GgufFile::open(path(0));
       if (!file) return expect_message(file.error(), scratch.file("a-0000"));
@@ -194,7 +194,7 @@ TEST(FormatsFuzz, GgufParts) {
       decode_rows(*file);
     });
   }
-  EXPECT_GT(read, 200);
+  EXPECT_GT(read, 90);
 }
 
 TEST(FormatsFuzz, GgufFiles) {
@@ -215,7 +215,7 @@ TEST(FormatsFuzz, GgufFiles) {
   for (const GgufSeed& seed : seeds) heads.push_back(seed.head);
   uint64_t round = 0;
   int read = 0, imported = 0;
-  fuzz(heads, 6000, [&](const std::string& head) {
+  fuzz(heads, 2400, [&](const std::string& head) {
     write_or_fail(path, head + seeds[round++ % seeds.size()].data);
     const auto file = GgufFile::open(path);
     if (!file) return expect_message(file.error(), path);
@@ -238,8 +238,8 @@ TEST(FormatsFuzz, GgufFiles) {
       ASSERT_EQ(rows, source.shape[0]);
     }
   });
-  EXPECT_GT(read, 500);
-  EXPECT_GT(imported, 100);
+  EXPECT_GT(read, 150);
+  EXPECT_GT(imported, 30);
 }
 
 TEST(FormatsFuzz, ModelConfigs) {
@@ -248,7 +248,7 @@ TEST(FormatsFuzz, ModelConfigs) {
   for (const std::string& seed : seeds_below("configs", ".json")) {
     if (seed.find("model_type") != std::string::npos) seeds.push_back(seed);
   }
-  fuzz(seeds, 12'000, [&](const std::string& text) {
+  fuzz(seeds, 6000, [&](const std::string& text) {
     const auto json = parse_json_object(text, "config.json");
     if (!json) return expect_message(json.error(), "config.json");
     const auto config = parse_model_config(*json, "config.json");
@@ -260,7 +260,7 @@ TEST(FormatsFuzz, ModelConfigs) {
     ASSERT_TRUE(again) << again.error().message;
     ASSERT_EQ(*again, *config) << text;
   });
-  EXPECT_GT(accepted, 500);
+  EXPECT_GT(accepted, 250);
 }
 
 TEST(FormatsFuzz, GenerationAndAdapterConfigs) {
@@ -285,7 +285,7 @@ TEST(FormatsFuzz, ShardIndexes) {
       fixture("weights/sharded_llama"), scratch.path(),
       std::filesystem::copy_options::recursive | std::filesystem::copy_options::overwrite_existing);
   int accepted = 0;
-  fuzz(seeds_below("weights/sharded_llama", ".index.json"), 4000, [&](const std::string& text) {
+  fuzz(seeds_below("weights/sharded_llama", ".index.json"), 2000, [&](const std::string& text) {
     write_or_fail(scratch.file("model.safetensors.index.json"), text);
     const auto folder = TensorFolder::open(scratch.path());
     if (!folder) return expect_message(folder.error(), scratch.path());
@@ -296,7 +296,7 @@ TEST(FormatsFuzz, ShardIndexes) {
       ASSERT_EQ(view->count(), tensor->count());
     }
   });
-  EXPECT_GT(accepted, 10);
+  EXPECT_GT(accepted, 5);
 }
 
 TEST(FormatsFuzz, CheckpointsWhoseChecksumsHold) {
@@ -310,7 +310,7 @@ TEST(FormatsFuzz, CheckpointsWhoseChecksumsHold) {
   const std::string state = read_or_fail(folder + "/state.json");
   int accepted = 0;
   uint64_t round = 0;
-  fuzz({tensors, state}, 3000, [&](const std::string& mutated) {
+  fuzz({tensors, state}, 1500, [&](const std::string& mutated) {
     const bool is_state = round++ % 2 == 1;  // as the seeds take turns
     const std::string& params = is_state ? tensors : mutated;
     const std::string& text = is_state ? mutated : state;
@@ -328,7 +328,7 @@ TEST(FormatsFuzz, CheckpointsWhoseChecksumsHold) {
       ASSERT_TRUE(!view || view->count() == tensor->count());
     }
   });
-  EXPECT_GT(accepted, 100);
+  EXPECT_GT(accepted, 50);
 }
 
 TEST(FormatsFuzz, ChecksumFiles) {
@@ -359,7 +359,7 @@ TEST(FormatsFuzz, TokenFiles) {
   const std::string zeros(1024 - 12, '\0');
   int accepted = 0;
   uint64_t round = 0;
-  fuzz(seeds, 6000, [&](std::string file) {
+  fuzz(seeds, 2400, [&](std::string file) {
     if (round++ % 2 == 1 && file.size() >= 12) file.insert(12, zeros);
     write_or_fail(path, file);
     for (const TokenLayout layout :

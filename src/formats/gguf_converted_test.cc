@@ -320,9 +320,12 @@ TEST(GgufConverted, KeysThatContradictOneAnotherAreRefused) {
 }
 
 // Whatever a number is, a file is read or refused.
+// Two numbers a key, in turn: files have most keys in common.
 TEST(GgufConverted, NoNumberOfAKeyIsTrusted) {
+  constexpr uint32_t kValues[][2] = {{0u, 0x7fffffffu}, {3u, 0xffffffffu}};
   const ScratchFolder scratch;
   int refused = 0;
+  size_t turn = 0;
   for (const Converted& model : kConverted) {
     const std::string file = read_or_fail(converted(std::string(model.name) + ".gguf"));
     const std::string prefix =
@@ -334,14 +337,14 @@ TEST(GgufConverted, NoNumberOfAKeyIsTrusted) {
     for (size_t at = file.find(prefix); at != std::string::npos; at = file.find(prefix, at + 1)) {
       const size_t end = file.find('\0', at) - 1;  // the type is a number of four bytes
       if (end >= file.size() || file[end] != '\4') continue;
-      for (const uint32_t value : {0u, 3u, 0x7fffffffu, 0xffffffffu}) {
+      for (const uint32_t value : kValues[turn++ % std::size(kValues)]) {
         std::string other = file;
         std::memcpy(&other[end + sizeof(uint32_t)], &value, sizeof value);
         refused += !read_all(scratch, other);
       }
     }
   }
-  EXPECT_GT(refused, 1000);
+  EXPECT_GT(refused, 500);
 }
 
 }  // namespace

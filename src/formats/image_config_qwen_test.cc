@@ -366,6 +366,7 @@ TEST(QwenImages, OfDamagedFilesAreRefusedOrRead) {
     }
     EXPECT_GT(read, 10);
   }
+  set_log_level(LogLevel::kInfo);
 }
 
 }  // namespace

@@ -380,7 +380,7 @@ TEST(ImageConfig, HoldsItsLimitsWhateverTheFilesSay) {
   };
   set_log_level(LogLevel::kError);
   int taken = 0;
-  for (uint64_t seed = 0; seed < fuzz_rounds(3000); ++seed) {
+  for (uint64_t seed = 0; seed < fuzz_rounds(1750); ++seed) {
     const std::string folder = image_tower_fixture(
         std::array{"mistral3", "mistral3_silu", "pixtral", "gemma3", "gemma3_wide", "idefics3",
                    "smolvlm", "internvl", "internvl_rms", "llava", "llava_next", "llava_onevision",
@@ -419,7 +419,7 @@ TEST(ImageConfig, HoldsItsLimitsWhateverTheFilesSay) {
     }
   }
   set_log_level(LogLevel::kInfo);
-  EXPECT_GT(taken, 100);
+  EXPECT_GT(taken, 50);
 }
 
 }  // namespace

@@ -135,7 +135,7 @@ TEST(Safetensors, GivesAlignedViewsOfUnalignedFiles) {
 }
 
 TEST(Safetensors, ReadsAHeaderOfManyTensorsInLinearTime) {
-  constexpr int kCount = 100'000;
+  constexpr int kCount = 50'000;
   std::string header = "{";
   for (int i = 0; i < kCount; ++i) {
     header += fmt::format(
@@ -144,7 +144,7 @@ TEST(Safetensors, ReadsAHeaderOfManyTensorsInLinearTime) {
   }
   const auto parsed = parse_file(container(header + "}", std::string(kCount, 'x')));
   ASSERT_TRUE(parsed) << parsed.error().message;
-  EXPECT_EQ(parsed->index.at("layer.98765.weight"), 98765u);
+  EXPECT_EQ(parsed->index.at("layer.48765.weight"), 48765u);
 }
 
 TEST(Safetensors, NamesAFileThatIsNotThere) {

@@ -21,7 +21,7 @@ constexpr DecodeLimits kLimits{.file_bytes_max = 1 << 20, .pixels_max = 1 << 16,
 TEST(ImagesFuzz, FilesThatAreDamaged) {
   const auto files = image_files();
   std::map<std::string, int> accepted;
-  for (uint64_t seed = 0; seed < fuzz_rounds(30'000); ++seed) {
+  for (uint64_t seed = 0; seed < fuzz_rounds(15'000); ++seed) {
     SCOPED_TRACE(fmt::format("seed {}", seed));
     const auto& [name, good] = files[seed % files.size()];
     std::string file = Mutator(seed).mutate(good);
@@ -42,7 +42,7 @@ TEST(ImagesFuzz, FilesThatAreDamaged) {
     ASSERT_EQ(image->rgb.size(), image->row_bytes() * static_cast<size_t>(image->height));
   }
   EXPECT_EQ(accepted.size(), 4u);
-  for (const auto& [kind, count] : accepted) EXPECT_GT(count, 100) << kind;
+  for (const auto& [kind, count] : accepted) EXPECT_GT(count, 50) << kind;
 }
 
 }  // namespace

@@ -36,15 +36,17 @@ class ClosureProblem {
     int64_t capacity;
   };
   void add_edge(size_t from, size_t to, int64_t capacity);
+  void list_outgoing();
   bool find_levels();
   int64_t push();
 
   size_t source_, sink_;
   std::vector<int64_t> weights_;
   std::vector<Edge> edges_;  // an edge and its reverse stand side by side
-  std::vector<std::vector<size_t>> outgoing_;
+  // Those of node n are outgoing_[begins_[n]] up to outgoing_[begins_[n + 1]], in order.
+  std::vector<size_t> outgoing_, begins_;
   std::vector<int32_t> level_;
-  std::vector<size_t> next_;
+  std::vector<size_t> queue_, path_, next_;
 };
 
 }  // namespace jige::plan

@@ -68,7 +68,7 @@ double best_node_ring(const std::vector<ChainTable>& tables, const std::vector<i
 }
 
 TEST(NodeRing, DynamicProgrammingEqualsEnumeration) {
-  for (uint64_t seed = 0; seed < 60; ++seed) {
+  for (uint64_t seed = 0; seed < 30; ++seed) {
     Rng rng(derive_key(8, "nodes", seed));
     const auto tables = random_tables(rng, 2);
     std::vector<int32_t> nodes(2 + rng.below(3));

@@ -91,10 +91,10 @@ double fastest_within(const std::vector<TrainPrediction>& predictions, const Mem
 
 TEST(Planner, ChoosesTheBestOfAllCandidatesUnderEveryBudget) {
   TrainPlanRequest request = small_request();
-  request.micro_batches = {2, 4};
+  request.micro_batches = {2, 3};
   const std::vector<TrainPrediction> all = predict_all(request);
   double slowest = 0;
-  for (const double factor : {1.0, 1.3, 1.8, 3.0, 1000.0}) {
+  for (const double factor : {1.0, 1.4, 3.0, 1000.0}) {
     request.budget.device_bytes =
         static_cast<int64_t>(static_cast<double>(least_device_bytes(all)) * factor);
     const Result<TrainPlan> plan = plan_train(request);
@@ -114,6 +114,7 @@ TEST(Planner, ChoosesTheBestOfAllCandidatesUnderEveryBudget) {
 TEST(Planner, TellsHowFarItIs) {
   TrainPlanRequest request = small_request();
   request.stages_max = 2;
+  request.micro_batches = {2};
   request.budget.device_bytes = 1;
   std::vector<int64_t> parts;
   int64_t whole = 0;
@@ -137,6 +138,7 @@ TEST(Planner, TellsHowFarItIs) {
 TEST(Planner, AByteLessThanNeededIsRefusedAndTheMessageSaysHowMuchToRaise) {
   TrainPlanRequest request = small_request();
   request.stages_max = 2;
+  request.micro_batches = {2};
   request.budget.device_bytes = least_device_bytes(predict_all(request));
   EXPECT_TRUE(plan_train(request));
   --request.budget.device_bytes;
@@ -172,6 +174,7 @@ TEST(Planner, TheHostBudgetCountsToTheByteToo) {
 TEST(Planner, WhatAllShareCountsToTheByteToo) {
   TrainPlanRequest request = small_request();
   request.stages_max = 2;
+  request.micro_batches = {2};
   int64_t least = INT64_MAX;
   for (const TrainPrediction& prediction : predict_all(request)) {
     EXPECT_LE(prediction.total_bytes,
@@ -346,7 +349,7 @@ TEST(PipelineCosts, SurviveJson) {
 TEST(PipelineCosts, DamagedFilesAreRefusedOrPlanned) {
   const std::string text = dump_json(costs_to_json(model_costs(2)));
   int planned = 0;
-  for (uint64_t seed = 0; seed < fuzz_rounds(1500); ++seed) {
+  for (uint64_t seed = 0; seed < fuzz_rounds(600); ++seed) {
     const Result<Json> json = parse_json(Mutator(seed).mutate(text), "costs");
     if (!json) continue;
     const Result<PipelineCosts> costs = costs_from_json(*json, "costs.json");
@@ -357,9 +360,11 @@ TEST(PipelineCosts, DamagedFilesAreRefusedOrPlanned) {
     if (costs->blocks.size() > 8) continue;
     TrainPlanRequest request = small_request();
     request.costs = *costs;
+    request.micro_batches = {2};
+    request.stages_max = 2;
     planned += plan_train(request).has_value();
   }
-  EXPECT_GT(planned, 20);
+  EXPECT_GT(planned, 10);
 }
 
 // What is misspelt, or no object, would else be free.

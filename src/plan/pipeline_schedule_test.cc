@@ -15,7 +15,7 @@ namespace {
 
 TEST(PipelineSchedule, SurvivesJson) {
   const std::vector<ScheduleRequest> requests = all_requests(2, 2);
-  for (size_t i = 0; i < requests.size(); i += 5) {
+  for (size_t i = 0; i < requests.size(); i += 11) {
     const PipelineSchedule schedule = generate(requests[i]);
     const Result<Json> json = parse_json(dump_json(schedule_to_json(schedule)), "plan.json");
     ASSERT_TRUE(json);
@@ -54,7 +54,7 @@ TEST(PipelineSchedule, WhateverJsonSaysIsReadVerifiedAndTimedOrRefused) {
   Rng rng(derive_key(1, "json"));
   const std::vector<ScheduleRequest> requests = all_requests(2, 2);
   int read = 0;
-  for (uint64_t round = 0; round < fuzz_rounds(400); ++round) {
+  for (uint64_t round = 0; round < fuzz_rounds(200); ++round) {
     std::string text = dump_json(schedule_to_json(generate(requests[rng.below(requests.size())])));
     for (uint64_t k = 1 + rng.below(3); k-- > 0;) {
       // Digits and signs change most: they keep the text JSON.
@@ -71,7 +71,7 @@ TEST(PipelineSchedule, WhateverJsonSaysIsReadVerifiedAndTimedOrRefused) {
       step_seconds(*schedule, unit_costs(schedule->block_count));
     }
   }
-  EXPECT_GT(read, 100);
+  EXPECT_GT(read, 50);
 }
 
 TEST(PipelineSchedule, TextShowsQueuesInOrder) {

@@ -28,9 +28,9 @@ TEST(PipelineVerify, AcceptsEveryGeneratedScheduleAndTheyRunInAnyOrder) {
   size_t count = 0, first = 0;
   for (const auto& [devices, micro_batches, blocks] :
        {std::tuple{1, 3, 1}, {2, 2, 1}, {2, 4, 2}, {3, 3, 1}, {3, 6, 2}, {4, 4, 1}}) {
-    // Every third, so that two of the six sizes have each.
+    // Every sixth, so that one of the six sizes has each.
     const std::vector<ScheduleRequest> requests = all_requests(devices, micro_batches, blocks);
-    for (size_t i = first++ % 3; i < requests.size(); i += 3) {
+    for (size_t i = first++; i < requests.size(); i += 6) {
       const ScheduleRequest& request = requests[i];
       const PipelineSchedule schedule = generate(request);
       const Status verified = verify_pipeline(schedule);
@@ -39,7 +39,7 @@ TEST(PipelineVerify, AcceptsEveryGeneratedScheduleAndTheyRunInAnyOrder) {
       EXPECT_EQ(random_run(schedule, rng), "") << request_name(request);
     }
   }
-  EXPECT_GT(count, 300u);
+  EXPECT_GT(count, 150u);
 }
 
 TEST(PipelineVerify, AcceptsBackwardStagesThatDoNotNestInForwardStages) {
@@ -82,12 +82,15 @@ PipelineSchedule with_copy(const PipelineSchedule& schedule, int32_t twice, int3
   return out;
 }
 
-std::vector<PipelineSchedule> specimens() {
-  std::vector<PipelineSchedule> list;
-  const std::vector<ScheduleRequest> requests = all_requests(2, 2, 1);
-  // A prime step keeps a mixture of generators and options.
-  for (size_t i = 0; i < requests.size(); i += 7) list.push_back(generate(requests[i]));
-  return list;
+const std::vector<PipelineSchedule>& specimens() {
+  static const std::vector<PipelineSchedule> made = [] {
+    std::vector<PipelineSchedule> list;
+    const std::vector<ScheduleRequest> requests = all_requests(2, 2, 1);
+    // A prime step keeps a mixture of generators and options.
+    for (size_t i = 0; i < requests.size(); i += 13) list.push_back(generate(requests[i]));
+    return list;
+  }();
+  return made;
 }
 
 TEST(PipelineVerify, AcceptsBaselinesWithoutPrefetchAndInLockstep) {
@@ -112,7 +115,7 @@ TEST(PipelineVerify, AcceptsBaselinesWithoutPrefetchAndInLockstep) {
             const PipelineSchedule schedule = generate(r);
             const Status verified = verify_pipeline(schedule);
             ASSERT_TRUE(verified) << request_name(r) << ": " << verified.error().message;
-            for (int i = 0; i < 3; ++i) EXPECT_EQ(random_run(schedule, rng), "");
+            EXPECT_EQ(random_run(schedule, rng), "");
           }
         }
       }
@@ -184,16 +187,16 @@ TEST(PipelineVerify, FindsEveryMissingDependencyThatNothingElseImplies) {
       }
     }
   }
-  EXPECT_GT(found, 1000);
-  EXPECT_GT(room, 10);
+  EXPECT_GT(found, 500);
+  EXPECT_GT(room, 5);
   EXPECT_GT(gradient_room, 0);
 }
 
 TEST(PipelineVerify, WhatItAcceptsAfterRandomChangesStillRuns) {
   Rng rng(derive_key(5, "changes"));
-  const std::vector<PipelineSchedule> list = specimens();
+  const std::vector<PipelineSchedule>& list = specimens();
   int32_t accepted = 0, refused = 0;
-  for (int round = 0; round < 6000; ++round) {
+  for (int round = 0; round < 3000; ++round) {
     PipelineSchedule mutant = list[rng.below(list.size())];
     const auto pick = [&] { return static_cast<size_t>(rng.below(mutant.tasks.size())); };
     switch (rng.below(4)) {
@@ -224,8 +227,8 @@ TEST(PipelineVerify, WhatItAcceptsAfterRandomChangesStillRuns) {
     ++accepted;
     for (int run = 0; run < 3; ++run) ASSERT_EQ(random_run(mutant, rng), "") << to_text(mutant);
   }
-  EXPECT_GT(accepted, 50);
-  EXPECT_GT(refused, 3000);
+  EXPECT_GT(accepted, 25);
+  EXPECT_GT(refused, 1500);
 }
 
 TEST(PipelineVerify, ShowsTheTasksOfACircle) {

@@ -26,7 +26,7 @@ double true_rate(const RingProblem& problem, const Ring& ring) {
 // alone takes another order than rank order in most, gains by that on average, and still loses to
 // the plan in most, since it cannot see what its links share.
 TEST(RingBaselines, SingleLinksChooseOtherwiseThanRankOrderAndLoseToThePlan) {
-  constexpr int kSeeds = 200;
+  constexpr int kSeeds = 100;
   int other_order = 0, beaten = 0, beaten_where_other = 0;
   double solo_gain = 0, plan_gain = 0;
   for (uint64_t seed = 0; seed < kSeeds; ++seed) {

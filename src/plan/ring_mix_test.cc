@@ -140,7 +140,7 @@ MeasuredMix named(const RingMixPlan& plan, std::string_view name) {
 
 TEST(RingMix, TwoRingsEqualBruteForceOnRandomNetworks) {
   int gains = 0;
-  for (uint64_t seed = 0; seed < 120; ++seed) {
+  for (uint64_t seed = 0; seed < 60; ++seed) {
     Rng rng(derive_key(3, "mix network", seed));
     const Topology network = made(random_network(rng, static_cast<int32_t>(3 + rng.below(3))));
     const Planned planned = plan_on(network, network, {.rings_max = 2});
@@ -160,7 +160,7 @@ TEST(RingMix, TwoRingsEqualBruteForceOnRandomNetworks) {
     ASSERT_LE(chosen.rate, planned.mix.promised * (1 + 1e-9));
     gains += chosen.rate > planned.single.best.front().rate * 1.05;
   }
-  EXPECT_GT(gains, 30) << "the networks are not trivial";
+  EXPECT_GT(gains, 15) << "the networks are not trivial";
 }
 
 // With as many rings as it wants, the optimum is the linear program over all rings.

@@ -121,7 +121,7 @@ const RingPlanOptions kUnlimited{.budget_s = 1e9};
 
 TEST(RingPlanner, EqualsBruteForceOnRandomTopologies) {
   int64_t measured = 0, gain = 0;
-  const int64_t seeds = seeds_from_environment(80);
+  const int64_t seeds = seeds_from_environment(50);
   for (int64_t seed = 0; seed < seeds; ++seed) {
     Rng rng(derive_key(5, "random box", static_cast<uint64_t>(seed)));
     const Topology box = made(random_box(rng));
@@ -143,7 +143,7 @@ TEST(RingPlanner, EqualsBruteForceOnRandomTopologies) {
 
 // What the planner believes and what is true differ: rates, and a hidden trunk.
 TEST(RingPlanner, EqualsBruteForceWhenTheDescriptionIsWrong) {
-  const int64_t seeds = seeds_from_environment(150) / 3;
+  const int64_t seeds = seeds_from_environment(90) / 3;
   for (int64_t seed = 0; seed < seeds; ++seed) {
     Rng rng(derive_key(6, "wrong box", static_cast<uint64_t>(seed)));
     const Description d = random_box(rng);

@@ -405,7 +405,7 @@ class Walk {
 
 TEST(RoutePolicy, DecidesAsThePlainOneUnderRandomEvents) {
   for (const RouteRule rule : kRouteRules) {
-    for (uint64_t seed = 0; seed < 100 && !HasFatalFailure(); ++seed) {
+    for (uint64_t seed = 0; seed < 50 && !HasFatalFailure(); ++seed) {
       SCOPED_TRACE(std::string(route_rule_name(rule)) + ", seed " + std::to_string(seed));
       Walk(seed, rule).run(120);
     }

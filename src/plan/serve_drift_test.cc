@@ -95,7 +95,7 @@ TEST(Drift, QuantilesGoFromTheLeastToTheGreatest) {
 }
 
 TEST(Drift, IsNotToldOfRequestsLikeThePlans) {
-  for (uint64_t seed = 1; seed <= 60; ++seed) {
+  for (uint64_t seed = 1; seed <= 24; ++seed) {
     Load load(seed);
     DriftDetector drift(planned_load(10));
     for (int i = 0; i < 1500; ++i) EXPECT_FALSE(load.run(drift)) << seed << ", " << i;
@@ -107,7 +107,7 @@ TEST(Drift, IsNotToldOfRequestsLikeThePlans) {
 
 // What twenty requests say of lengths is mostly chance; what is far off is told all the same.
 TEST(Drift, APlanOfFewRequestsHasWiderThresholds) {
-  for (uint64_t seed = 1; seed <= 20; ++seed) {
+  for (uint64_t seed = 1; seed <= 12; ++seed) {
     Load load(seed);
     DriftDetector drift(planned_load(0, 20));
     for (int i = 0; i < 600; ++i) EXPECT_FALSE(load.run(drift)) << seed;
@@ -178,7 +178,7 @@ TEST(Drift, IsNotToldOfTheRateWhereAnswersTakeLong) {
 
 // When 256 have ended of 500 that have come, they are the short ones.
 TEST(Drift, IsNotToldOfTheShortAnswersThatEndFirst) {
-  for (uint64_t seed = 1; seed <= 20; ++seed) {
+  for (uint64_t seed = 1; seed <= 8; ++seed) {
     const DriftState state = run_slowly(Load(seed, 40), planned_load(40), 1, 3000);
     EXPECT_FALSE(state.drifted) << seed;
     EXPECT_GT(state.looks, 50);

@@ -100,7 +100,7 @@ class ShareRun {
 TEST(ServeInFlight, BatchesShareNextTokensAndNobodyIsPassedOverForLong) {
   for (const ServePolicy policy : {ServePolicy::kChunked, ServePolicy::kOrca}) {
     for (int32_t batches = 1; batches <= 4; ++batches) {
-      for (uint64_t seed = 0; seed < 50; ++seed) {
+      for (uint64_t seed = 0; seed < 25; ++seed) {
         SCOPED_TRACE(testing::Message() << policy_name(policy) << ", " << batches << " batches, "
                                         << "seed " << seed);
         ShareRun(policy, batches, seed).run();
@@ -159,17 +159,20 @@ class OrderRun {
   explicit OrderRun(const ServeSchedulerOptions& options)
       : scheduler_(options), engine_(options.pool.block_count, options.state_count) {}
 
-  void take(int event) {
-    if (event == kArrive && std::ssize(requests_) < 3) arrive();
-    if (event == kBegin) begin();
-    if (event == kLand && !flying_.empty()) land(/*lost=*/false);
-    if (event == kLose && !flying_.empty()) land(/*lost=*/true);
-    if (event == kCancel && !requests_.empty()) {
+  // Whether there was anything to do.
+  bool take(int event) {
+    bool done = true;
+    if (event == kArrive && (done = std::ssize(requests_) < 3)) arrive();
+    if (event == kBegin) done = begin();
+    if (event == kLand && (done = !flying_.empty())) land(/*lost=*/false);
+    if (event == kLose && (done = !flying_.empty())) land(/*lost=*/true);
+    if (event == kCancel) {
       const RequestId id = std::ssize(requests_) - 1;
       requests_.back().cancelled = !over_.contains(id);
       scheduler_.cancel(id);
     }
     scheduler_.check_invariants();
+    return done;
   }
 
   void end() {
@@ -201,18 +204,19 @@ class OrderRun {
     ASSERT_TRUE(scheduler_.arrive(std::move(spec)));
   }
 
-  void begin() {
+  bool begin() {
     auto batch = scheduler_.next_batch();
-    if (!batch) return;
+    if (!batch) return false;
     for (const WorkItem& item : batch->items) {
       for (const Batch& other : flying_) {
-        ASSERT_EQ(std::ranges::find(other.items, item.request, &WorkItem::request),
+        EXPECT_EQ(std::ranges::find(other.items, item.request, &WorkItem::request),
                   other.items.end());
       }
     }
     engine_.copy(*batch);
     engine_.run(*batch);
     flying_.push_back(std::move(*batch));
+    return true;
   }
 
   void land(bool lost) {
@@ -254,10 +258,14 @@ TEST(ServeInFlight, EveryOrderOfSixEventsGivesEverybodyItsTokens) {
                       .state_count = states,
                       .pool = {.block_count = 5, .block_tokens = kBlockTokens}});
         run.take(OrderRun::kArrive);
+        // Where there is nothing to do, the order is that of the other events: it is run with them
+        // alone.
         int64_t rest = order;
-        for (int i = 0; i < kLength; ++i, rest /= OrderRun::kEventCount) {
-          run.take(static_cast<int>(rest % OrderRun::kEventCount));
+        bool all_done = true;
+        for (int i = 0; i < kLength && all_done; ++i, rest /= OrderRun::kEventCount) {
+          all_done = run.take(static_cast<int>(rest % OrderRun::kEventCount));
         }
+        if (!all_done && rest > 0) continue;
         run.end();
         ASSERT_FALSE(::testing::Test::HasFailure()) << "order " << order;
       }

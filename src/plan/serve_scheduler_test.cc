@@ -19,7 +19,7 @@ class ServeSchedulerTraces : public ::testing::TestWithParam<TraceCase> {};
 
 TEST_P(ServeSchedulerTraces, EveryRequestGetsWhatItWouldGetAlone) {
   const auto [policy, admission, in_flight, tenants] = GetParam();
-  for (uint64_t seed = 0; seed < fuzz_rounds(16); ++seed) {
+  for (uint64_t seed = 0; seed < fuzz_rounds(8); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     ServeSchedulerOptions options =
         options_of(policy, admission, 24 + static_cast<int32_t>(seed % 8));

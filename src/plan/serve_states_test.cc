@@ -19,7 +19,7 @@ TEST_P(ServeStateTraces, EverySlotHoldsItsRequestsTokens) {
   const auto [policy, admission, in_flight, fair_share] = GetParam();
   int64_t copies = 0, overwritten = 0, ahead = 0, lost = 0, restarts = 0;
   int64_t went_back = 0, ran_again = 0, without_spare = 0, claims_broken = 0;
-  for (uint64_t seed = 0; seed < 48; ++seed) {
+  for (uint64_t seed = 0; seed < 24; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     ServeSchedulerOptions options =
         options_of(policy, admission, 24 + static_cast<int32_t>(seed % 8));
@@ -42,18 +42,18 @@ TEST_P(ServeStateTraces, EverySlotHoldsItsRequestsTokens) {
     claims_broken += run.claims_broken;
   }
   // The traces are worth something only if all of this happens in them.
-  EXPECT_GT(restarts, 100);
-  EXPECT_GT(copies, 500);
+  EXPECT_GT(restarts, 50);
+  EXPECT_GT(copies, 250);
   // A static batch lets nobody in before it is over, and next tokens come behind a round's prompts.
   const bool apart = policy == ServePolicy::kRounds && in_flight == 1;
-  EXPECT_TRUE(apart || policy == ServePolicy::kStatic ? overwritten == 0 : overwritten > 10)
+  EXPECT_TRUE(apart || policy == ServePolicy::kStatic ? overwritten == 0 : overwritten > 5)
       << overwritten;
-  EXPECT_GT(ahead, 20);
-  EXPECT_GT(lost, 10);
-  EXPECT_TRUE(in_flight == 1 ? went_back > 50 : went_back == 0) << went_back;
-  EXPECT_TRUE(in_flight == 1 ? ran_again > 40 : ran_again == 0) << ran_again;
-  EXPECT_TRUE(in_flight == 1 ? without_spare > 50 : without_spare == 0) << without_spare;
-  EXPECT_TRUE(in_flight == 1 ? claims_broken > 3 : claims_broken == 0) << claims_broken;
+  EXPECT_GT(ahead, 10);
+  EXPECT_GT(lost, 5);
+  EXPECT_TRUE(in_flight == 1 ? went_back > 25 : went_back == 0) << went_back;
+  EXPECT_TRUE(in_flight == 1 ? ran_again > 20 : ran_again == 0) << ran_again;
+  EXPECT_TRUE(in_flight == 1 ? without_spare > 25 : without_spare == 0) << without_spare;
+  EXPECT_TRUE(in_flight == 1 ? claims_broken > 1 : claims_broken == 0) << claims_broken;
 }
 
 INSTANTIATE_TEST_SUITE_P(

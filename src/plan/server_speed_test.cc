@@ -295,7 +295,7 @@ TEST(ServerSpeeds, LeavesOutWhatSaysNothing) {
 
 // Whatever comes: speeds stay within their bounds, and counts come back to nothing.
 TEST(ServerSpeeds, StaysInBoundsUnderRandomEvents) {
-  for (uint64_t seed = 0; seed < 60; ++seed) {
+  for (uint64_t seed = 0; seed < 30; ++seed) {
     Rng rng(derive_key(seed, "server speeds"));
     ServerSpeeds speeds({.doubt = 0, .speed_max = 8, .answer_tokens_min = 2});
     std::map<RouteId, RouteServerId> open;

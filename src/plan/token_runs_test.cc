@@ -33,7 +33,7 @@ TEST(TokenRuns, AreNotCut) {
 // preempted, forked, lost and found in the prefix cache, also up to the middle of a run.
 TEST(TokenRuns, NoBatchHasAPartOfOne) {
   int64_t whole = 0, rests = 0, passed = 0;
-  for (uint64_t seed = 0; seed < fuzz_rounds(24); ++seed) {
+  for (uint64_t seed = 0; seed < fuzz_rounds(12); ++seed) {
     for (const ServePolicy policy : kServePolicies) {
       for (const Admission admission : {Admission::kReserve, Admission::kOptimistic}) {
         SCOPED_TRACE(fmt::format("seed {}, {}", seed, policy_name(policy)));
@@ -49,9 +49,9 @@ TEST(TokenRuns, NoBatchHasAPartOfOne) {
       }
     }
   }
-  EXPECT_GT(whole, 1000);
-  EXPECT_GT(rests, 100);
-  EXPECT_GT(passed, 100);
+  EXPECT_GT(whole, 500);
+  EXPECT_GT(rests, 50);
+  EXPECT_GT(passed, 50);
 }
 
 ServeSchedulerOptions chunked(int32_t budget) {

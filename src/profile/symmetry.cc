@@ -165,13 +165,6 @@ class AutomorphismSearch {
   bool complete_ = true;
 };
 
-std::vector<Transfer> sorted_image(const Permutation& permutation, std::span<const Transfer> set) {
-  std::vector<Transfer> mapped;
-  for (const Transfer& t : set) mapped.push_back(image(permutation, t));
-  std::ranges::sort(mapped);
-  return mapped;
-}
-
 }  // namespace
 
 Transfer image(const Permutation& permutation, const Transfer& transfer) {
@@ -180,10 +173,15 @@ Transfer image(const Permutation& permutation, const Transfer& transfer) {
 }
 
 std::vector<Transfer> Symmetry::canonical(std::span<const Transfer> set) const {
-  std::vector<Transfer> least;
+  std::vector<Transfer> least, mapped(set.size());
   for (const Permutation& permutation : permutations) {
-    std::vector<Transfer> mapped = sorted_image(permutation, set);
-    if (least.empty() || mapped < least) least = std::move(mapped);
+    std::ranges::transform(set, mapped.begin(),
+                           [&](const Transfer& t) { return image(permutation, t); });
+    // Whose least transfer is not the least is not, without being sorted.
+    if (!least.empty() && least.front() < *std::ranges::min_element(mapped)) continue;
+    std::ranges::sort(mapped);
+    if (least.empty() || mapped < least) std::swap(least, mapped);
+    mapped.resize(set.size());
   }
   return least;
 }

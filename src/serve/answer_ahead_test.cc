@@ -117,7 +117,7 @@ TEST(AnswerAhead, GuessesWhatTheAnswerTakes) {
 TEST(AnswerAhead, FollowsWhatMayComeAndNothingElse) {
   int followed = 0;
   int refused = 0;
-  for (uint64_t seed = 100; seed < 140; ++seed) {
+  for (uint64_t seed = 100; seed < 120; ++seed) {
     AheadRun run(seed);
     Answer answer(run.tokenizer, run.prompt, run.options);
     while (!answer.done()) {
@@ -130,8 +130,8 @@ TEST(AnswerAhead, FollowsWhatMayComeAndNothingElse) {
       if (!answer.take(run.drawn_logits())) break;
     }
   }
-  EXPECT_GT(followed, 1000);
-  EXPECT_GT(refused, 1000);
+  EXPECT_GT(followed, 500);
+  EXPECT_GT(refused, 500);
 }
 
 // A token without text in the middle of a tag is none of the tag.

@@ -87,7 +87,7 @@ TEST(EngineAdapters, StatesOfOtherAdaptersDoNotMatter) {
   for (const char* fixture : {"qwen3_5", "lfm2", "qwen3_5_moe", "falcon_h1", "olmo_hybrid", "lfm3",
                               "falcon_mamba", "jamba_dense", "kimi_linear"}) {
     Adapted adapted(fixture);
-    auto requests = random_requests(3, 12);
+    auto requests = random_requests(3, 4);
     for (int32_t adapter = model::kNoAdapter; adapter < 3; ++adapter) {
       requests.push_back(request_for(adapter));
       requests.push_back(request_for(adapter));

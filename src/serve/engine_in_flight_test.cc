@@ -132,7 +132,7 @@ TEST(EngineInFlight, BitsAreThoseOfOneModelWithDelaysAnywhere) {
     for (const int holders : {1, 2}) {
       Divided divided(name, kHolderModel, random_delays(), holders);
       for (const int32_t batches :
-           holders == 1 ? std::vector<int32_t>{1, 3} : std::vector<int32_t>{2, 3, 4}) {
+           holders == 1 ? std::vector<int32_t>{1, 3} : std::vector<int32_t>{2, 4}) {
         SCOPED_TRACE(::testing::Message() << name << ", " << batches << " batches");
         const EngineStatus status =
             expect_same(divided.loaded, cases,
@@ -145,8 +145,8 @@ TEST(EngineInFlight, BitsAreThoseOfOneModelWithDelaysAnywhere) {
       }
     }
   }
-  EXPECT_GT(accepted, 100);
-  EXPECT_GT(hits, 100);
+  EXPECT_GT(accepted, 60);
+  EXPECT_GT(hits, 60);
 }
 
 TEST(EngineInFlight, PoliciesAndPreemptionChangeNoBit) {
@@ -154,7 +154,7 @@ TEST(EngineInFlight, PoliciesAndPreemptionChangeNoBit) {
   model::InferenceOptions options = kHolderModel;
   {
     Loaded whole("qwen2", options);
-    cases = cases_of(whole, 32, 12);
+    cases = cases_of(whole, 32, 9);
   }
   options.kv_block_count = 18;
   Divided divided("qwen2", options, random_delays());

@@ -78,7 +78,7 @@ std::vector<EngineRequest> prompts_with_rows(const Loaded& loaded, uint64_t seed
 
 TEST(EngineMutual, GivesTheBitsOfPromptsThatRunAloneAndWhole) {
   Loaded loaded(kMutualModel, mutual_options());
-  const std::vector<EngineRequest> requests = prompts_with_rows(loaded, 1, 20);
+  const std::vector<EngineRequest> requests = prompts_with_rows(loaded, 1, 11);
   std::vector<Outcome> expected;
   for (const EngineRequest& request : requests) expected.push_back(alone(loaded, request));
   testing::expect_outcomes_anyhow(loaded, requests, expected, std::array{7, 16, 64});

@@ -100,7 +100,7 @@ TEST(EnginePlaces, HaveTheBitsOfRunningAlone) {
   for (const std::string name : kPlacesModels) {
     SCOPED_TRACE(name);
     LoadedForPlaces loaded(name);
-    const std::vector<EngineRequest> requests = prompts_with_images(1, 20, loaded);
+    const std::vector<EngineRequest> requests = prompts_with_images(1, 10, loaded);
     std::vector<Outcome> expected;
     for (const EngineRequest& request : requests) expected.push_back(alone(loaded, request));
     testing::expect_outcomes_anyhow(loaded, requests, expected, std::array{7, 64});

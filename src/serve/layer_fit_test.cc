@@ -118,7 +118,7 @@ EngineMemory engine_memory(int64_t limit, const EngineLayers& layers) {
 TEST(LayerFit, AnEngineSharesWhatIsLeftBetweenContextsAndLayers) {
   const std::vector<int64_t> bytes = peaks_by_resident();
   bool some_stay = false;
-  for (int64_t limit = bytes[0]; limit < bytes[4]; limit += 997) {
+  for (int64_t limit = bytes[0]; limit < bytes[4]; limit += 2999) {
     const EngineMemory memory =
         engine_memory(limit, {.budget = {.device_bytes = limit}, .contexts_max = 16});
     EXPECT_LE(memory.total_bytes(), limit);

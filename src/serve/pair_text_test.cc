@@ -108,7 +108,7 @@ TEST(PairText, ScoresInBf16AreNearThoseInF32) {
 
 std::vector<std::string> mixed_documents(const RecordedPairs& made) {
   std::vector<std::string> list = made.documents;
-  for (int i = 0; i < 12; ++i) list.push_back(std::string(static_cast<size_t>(5 * i), 'w'));
+  for (int i = 0; i < 6; ++i) list.push_back(std::string(static_cast<size_t>(11 * i), 'w'));
   return list;
 }
 

@@ -325,7 +325,7 @@ class CrowdWithStates {
 };
 
 TEST(StatesFaultsAlone, ManyThreadsAndAdaptersThatComeAndGo) {
-  for (const char* fixture : {"qwen3_5", "lfm2"}) CrowdWithStates(fixture).run(4, 12);
+  for (const char* fixture : {"qwen3_5", "lfm2"}) CrowdWithStates(fixture).run(4, 7);
 }
 
 }  // namespace

@@ -79,7 +79,7 @@ class WrongGuesses {
 TEST(StatesGuess, EveryGuessMayBeTheFirstThatIsWrong) {
   for (const char* const name : kWithStates) {
     WrongGuesses text(name);
-    for (size_t guesses = 1; guesses < 6; ++guesses) {
+    for (size_t guesses = 1; guesses < 5; ++guesses) {
       for (size_t right = 0; right <= guesses; ++right) {
         EXPECT_EQ(text.run(guesses, right), text.expected())
             << name << ": " << right << " of " << guesses;
@@ -101,7 +101,7 @@ TEST(StatesGuess, ChangeNoBitOfOneSequence) {
                               .stop_strings = one.request.stop_strings};
       const Generation plain = value_of(generator.generate(one.request.prompt, options));
       for (const DraftOptions& drafts :
-           {DraftOptions{.tokens_max = 1, .adaptive = false}, {5, false}, {15, false}, {7, true}}) {
+           {DraftOptions{.tokens_max = 1, .adaptive = false}, {15, false}, {7, true}}) {
         options.drafts = drafts;
         const Generation guessed = value_of(generator.generate(one.request.prompt, options));
         EXPECT_EQ(guessed.tokens, plain.tokens) << name;
@@ -110,8 +110,8 @@ TEST(StatesGuess, ChangeNoBitOfOneSequence) {
         refused += guessed.stats.drafted_tokens - guessed.stats.accepted_tokens;
       }
     }
-    EXPECT_GT(accepted, 15) << name;
-    EXPECT_GT(refused, 25) << name;
+    EXPECT_GT(accepted, 8) << name;
+    EXPECT_GT(refused, 12) << name;
   }
 }
 
@@ -151,6 +151,7 @@ TEST(StatesGuess, WithoutAThirdStateASequenceHasNone) {
 
 TEST(StatesGuess, ChangeNoBitUnderAnyPolicy) {
   uint64_t seed = 0;
+  size_t turn = 0;
   for (const char* const name : {"qwen3_5", "lfm2", "granite_hybrid", "falcon_mamba"}) {
     int64_t accepted = 0, refused = 0;
     Loaded loaded(
@@ -159,7 +160,8 @@ TEST(StatesGuess, ChangeNoBitUnderAnyPolicy) {
     const std::vector<DraftCase> cases = cases_of(loaded, ++seed, 14);
     for (const DraftOptions& drafts :
          {DraftOptions{.tokens_max = 4, .adaptive = false}, {20, false}, {8, true}}) {
-      for (const ServePolicy policy : plan::kServePolicies) {
+      for (int i = 0; i < 2; ++i) {  // two policies each, in turn
+        const ServePolicy policy = plan::kServePolicies[turn++ % std::size(plan::kServePolicies)];
         const auto status = expect_same(
             loaded, cases,
             {.policy = policy, .batch_requests_max = 7, .kept_state_count = 3, .drafts = drafts});
@@ -168,8 +170,8 @@ TEST(StatesGuess, ChangeNoBitUnderAnyPolicy) {
         EXPECT_GT(status.counters.prefix_hit_tokens, 0);
       }
     }
-    EXPECT_GT(accepted, 25) << name;
-    EXPECT_GT(refused, 50) << name;
+    EXPECT_GT(accepted, 12) << name;
+    EXPECT_GT(refused, 25) << name;
   }
 }
 
@@ -181,7 +183,7 @@ TEST(StatesGuess, ChangeNoBitBesidePreemptionAndFewStates) {
                            .state_count = states + 2,
                            .batch_tokens_max = 64,
                            .logit_rows_max = 24});
-      std::vector<DraftCase> cases = cases_of(loaded, 11, 14);
+      std::vector<DraftCase> cases = cases_of(loaded, 11, 10);
       for (DraftCase& one : cases) {  // of which several are inside at once
         one.request.choice_count = 1;
         one.expected.resize(1);

@@ -154,7 +154,7 @@ RouteSimulationOptions unequal_options(KnownSpeeds known) {
   options.speeds = {1, 1, 4};
   options.known_speeds = known;
   options.load.user_count = 60;
-  options.load.conversation_count = 400;
+  options.load.conversation_count = 250;
   options.load.think_s = 0.2;
   return options;
 }

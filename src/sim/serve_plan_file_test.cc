@@ -158,7 +158,7 @@ TEST(ServePlanFile, DamagedFilesAreRefusedOrGiveSettingsWithinTheirRanges) {
   const std::string whole = dump_json(some_file());
   Rng rng(derive_key(4, "serve plan fuzz"));
   int read = 0;
-  for (uint64_t round = 0; round < fuzz_rounds(3000); ++round) {
+  for (uint64_t round = 0; round < fuzz_rounds(1200); ++round) {
     const std::string text = damaged_json(whole, rng);
     const auto json = parse_json(text, "fuzz");
     if (!json) continue;
@@ -172,7 +172,7 @@ TEST(ServePlanFile, DamagedFilesAreRefusedOrGiveSettingsWithinTheirRanges) {
                 file->settings.round_prompts >= 1 && file->settings.batch_tokens_max >= 16)
         << text;
   }
-  EXPECT_GT(read, 50);
+  EXPECT_GT(read, 20);
 }
 
 TEST(ServePlanFile, AFileThatIsMissing) {

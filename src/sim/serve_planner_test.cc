@@ -83,7 +83,7 @@ TEST(ServePlanner, WhatIsChosenKeepsItsBoundsAndIsNoWorseThanUsual) {
 
 TEST(ServePlanner, LookingAtAllSettingsFindsLittleMore) {
   ServePlanRequest request = request_of();
-  request.load.requests.resize(60);
+  request.load.requests.resize(40);
   request.batch_requests_max = 4;
   request.batch_tokens_max = 32;
   request.bounds.e2e_s = 0.8;

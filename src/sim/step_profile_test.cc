@@ -98,7 +98,7 @@ TEST(StepProfile, DamagedFilesAreRefusedOrGiveSoundTimes) {
   StepFeatures features;
   features.add(1000, 200, 64);
   int read_count = 0;
-  for (uint64_t round = 0; round < fuzz_rounds(3000); ++round) {
+  for (uint64_t round = 0; round < fuzz_rounds(1200); ++round) {
     const std::string text = damaged_json(whole, rng);
     const auto json = parse_json(text, "fuzz");
     if (!json) continue;
@@ -111,7 +111,7 @@ TEST(StepProfile, DamagedFilesAreRefusedOrGiveSoundTimes) {
     const double seconds = read->step.mean_seconds(features);
     EXPECT_TRUE(seconds >= 0 && seconds < 1e21) << text;
   }
-  EXPECT_GT(read_count, 50);
+  EXPECT_GT(read_count, 20);
 }
 
 TEST(StepProfile, AFileThatIsMissing) {

@@ -132,7 +132,7 @@ TEST(JobNotes, SayWhatIsMissingBesideGpus) {
 TEST(JobNotes, SpareTheController) {
   SchedulerRig rig("fifo");
   rig.start();
-  for (int i = 0; i < 60; ++i) rig.slurm.submit(1 + i % 3, 4, 10 + i % 7);
+  for (int i = 0; i < 36; ++i) rig.slurm.submit(1 + i % 3, 4, 10 + i % 7);
   const NoteOptions options;
   int64_t in_a_row = 0;
   for (int i = 0; i < 90 * kSteps_s; ++i) {
@@ -143,14 +143,14 @@ TEST(JobNotes, SpareTheController) {
     in_a_row = now > 0 ? in_a_row + 1 : 0;
     EXPECT_LE(in_a_row, 1);
   }
-  EXPECT_GT(rig.slurm.annotations, 60);
-  EXPECT_EQ(rig.slurm.annotated_s[60].size(), 2U);  // after a quarter of a minute, and repeat_s
+  EXPECT_GT(rig.slurm.annotations, 36);
+  EXPECT_EQ(rig.slurm.annotated_s[36].size(), 2U);  // after a quarter of a minute, and repeat_s
   for (const auto& [job, times] : rig.slurm.annotated_s) {
     for (size_t i = 1; i < times.size(); ++i) {
       EXPECT_GE(times[i] - times[i - 1], options.pause_s) << job;
     }
   }
-  EXPECT_THAT(note_on(rig, 60), HasSubstr(" in the queue"));
+  EXPECT_THAT(note_on(rig, 36), HasSubstr(" in the queue"));
   EXPECT_TRUE(rig.run_out(3000));
 }
 

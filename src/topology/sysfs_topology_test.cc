@@ -51,7 +51,7 @@ TEST(SysfsTopology, DamagedAttributesAreRefusedOrRead) {
   sys.pci(port, "0x060400", "0x8086", 0, "16.0 GT/s PCIe", "16");
   sys.pci(gpu, "0x030200", "0x10de", 1, "8.0 GT/s PCIe", "8");
   int read = 0;
-  for (uint64_t seed = 0; seed < fuzz_rounds(400); ++seed) {
+  for (uint64_t seed = 0; seed < fuzz_rounds(160); ++seed) {
     for (const char* name :
          {"class", "vendor", "numa_node", "current_link_speed", "current_link_width"}) {
       const std::string path = sys.root() + "/devices/" + gpu + "/" + name;
@@ -63,7 +63,7 @@ TEST(SysfsTopology, DamagedAttributesAreRefusedOrRead) {
       ASSERT_TRUE(write_file_atomic(path, good));
     }
   }
-  EXPECT_GT(read, 1000);
+  EXPECT_GT(read, 400);
 }
 
 TEST(SysfsTopology, NumbersBeyondAllNodesAreNone) {

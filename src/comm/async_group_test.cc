@@ -185,7 +185,7 @@ TEST(AsyncGroup, WaitsForARankThatComputesLongerThanTheTimeout) {
   const RingPlan plan = RingPlan::in_rank_order(2);
   const auto late_sum = [](AsyncGroup& group) -> Status {
     // More than connections and the buffers before them take.
-    std::vector<std::byte> message(32 << 20);
+    std::vector<std::byte> message(16 << 20);
     Pending sent;
     if (group.rank() == 0) sent = group.send(1, message, 1);
     if (group.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(650));

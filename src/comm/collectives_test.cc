@@ -115,7 +115,7 @@ Status run_case(Communicator& group, const Case& c) {
 
 std::vector<Case> all_cases(int n) {
   std::vector<Case> cases;
-  const std::vector<int64_t> counts = {0, 1, n - 1, n + 1, 97, 700, 1100};
+  const std::vector<int64_t> counts = {0, 1, n - 1, n + 1, 97, 450, 451};
   constexpr DType kTypes[] = {DType::kF32, DType::kBF16, DType::kF16, DType::kI32};
   int turn = 0;
   for (int k = 0; k < kCollectiveCount; ++k) {
@@ -135,7 +135,7 @@ std::vector<Case> all_cases(int n) {
 
 RingPlan small_pieces(int n) {
   RingPlan plan = RingPlan::in_rank_order(n);
-  plan.piece_bytes = 512;
+  plan.piece_bytes = 256;
   return plan;
 }
 
@@ -184,10 +184,10 @@ TEST_P(OverTransport, EveryCollectiveHasTheOraclesBitsOnBothPaths) {
   }
 }
 
-// Messages of up to 2800 bytes take trees, whichever path carries them, larger ones rings.
+// Messages of up to 1800 bytes take trees, whichever path carries them, larger ones rings.
 TEST_P(OverTransport, TreesHaveTheOraclesBitsOnBothPathsUpToTheirSize) {
   for (const int n : {2, 4, 5, 6}) {
-    const RingPlan plan = with_trees(n, 2800);
+    const RingPlan plan = with_trees(n, 1800);
     const auto errors = run_ranks(make_transports(GetParam(), n, plan), plan, {}, run_all_cases);
     for (const std::string& error : errors) EXPECT_EQ(error, "") << n << " ranks";
   }

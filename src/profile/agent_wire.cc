@@ -46,11 +46,10 @@ Result<AgentMessage> receive_message(comm::Socket& socket, comm::Deadline deadli
 
 Status await_answer(const comm::Socket& socket, comm::Deadline deadline,
                     const std::atomic<bool>* cancelled) {
-  // A signal that sets the flag ends the poll.
   for (;;) {
     JIGE_DO(check_cancelled(cancelled));
     pollfd entry = {.fd = socket.fd(), .events = POLLIN, .revents = 0};
-    if (poll(&entry, 1, deadline.poll_ms()) > 0 || deadline.passed()) return {};
+    if (poll(&entry, 1, deadline.unless(cancelled).poll_ms()) > 0 || deadline.passed()) return {};
   }
 }
 

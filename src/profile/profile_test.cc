@@ -256,7 +256,7 @@ TEST(MeasurementStore, DamagedFilesAreRefusedOrHoldRates) {
     lines[2] = read_file(path)->substr(lines[0].size() + lines[1].size());
   }
   int read = 0;
-  for (uint64_t seed = 0; seed < fuzz_rounds(1500); ++seed) {
+  for (uint64_t seed = 0; seed < fuzz_rounds(600); ++seed) {
     const bool head = seed % 8 == 0;
     const std::string& behind = lines[1 + seed % 2];
     const std::string damaged = (head ? Mutator(seed).mutate(lines[0]) : lines[0]) +
@@ -277,7 +277,7 @@ TEST(MeasurementStore, DamagedFilesAreRefusedOrHoldRates) {
     *store = *MeasurementStore::open(test_path("damaged other"), box, "simulated");
     ASSERT_TRUE(MeasurementStore::open(path, box, "simulated")) << seed << ": not what it wrote";
   }
-  EXPECT_GT(read, 100);
+  EXPECT_GT(read, 40);
 }
 
 // A limit of file sizes stands for a disk that is full.

@@ -322,7 +322,7 @@ TEST(TcpMeter, AnAgentThatIsBusySendingIsNotTakenForGone) {
   options.run_timeout_s = 20;
   TcpLab lab(options);
   const std::jthread killer([&] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    std::this_thread::sleep_for(std::chrono::milliseconds(150));
     lab.agents[2].reset();
   });
   const Transfer both[] = {send(0, 2), send(1, 0)};
@@ -443,7 +443,7 @@ void slow_relay(comm::Listener& listener, const comm::Address& to, int64_t delay
         under_way[from].pop_front();
       }
     }
-    std::this_thread::sleep_for(std::chrono::microseconds(200));
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 }
 

@@ -89,9 +89,10 @@ struct BenchOptions {
   int64_t batch_tokens = 2048;  // of a training step
   int64_t prompt_tokens = 512;
   int64_t new_tokens = 64;
-  int64_t decode_context = 0;    // tokens that stand before the first that is decoded
-  int64_t wide_outputs = 16384;  // of the widest product of bench_gemm, which no cache holds
-  double seconds = 2;            // of each measurement
+  int64_t decode_context = 0;     // tokens that stand before the first that is decoded
+  int64_t square_columns = 2048;  // and rows, of the square product of bench_gemm
+  int64_t wide_outputs = 16384;   // of the widest product of bench_gemm, which no cache holds
+  double seconds = 2;             // of each measurement
   int64_t read_bytes_min = streaming_bytes_min();  // of memory, as ReadProbe, beside decoding
   // Of the weights and buffers of what is measured; what measures the machine beside it is not
   // counted.

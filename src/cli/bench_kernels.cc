@@ -45,6 +45,7 @@ std::vector<GemmBench> gemm_shapes(const BenchOptions& options) {
   const formats::ModelConfig& config = options.config;
   const int64_t width = config.hidden_size;
   const int64_t inner = formats::inner_columns(config);
+  const int64_t square = options.square_columns;
   std::vector<GemmBench> shapes;
   if (formats::attention_layer_count(config) > 0) {
     const int64_t qkv = (config.head_count + 2 * config.kv_head_count) * config.head_dim;
@@ -52,7 +53,7 @@ std::vector<GemmBench> gemm_shapes(const BenchOptions& options) {
   }
   const std::initializer_list<GemmBench> others = {
       {"gate and up", 512, width, 2 * inner},  {"down", 512, inner, width},
-      {"head", 512, width, config.vocab_size}, {"square", 2048, 2048, 2048},
+      {"head", 512, width, config.vocab_size}, {"square", square, square, square},
       {"head", 1, width, config.vocab_size},   {"square", 1, 4096, options.wide_outputs}};
   shapes.insert(shapes.end(), others);
   return shapes;

@@ -105,7 +105,7 @@ TEST(PolicyNetwork, FollowsThePriorUntilItIsTrained) {
 // Which of three candidates pays is written in their features: the third number.
 TEST(Ppo, LearnsABandit) {
   PolicyNetwork network(kFeatures, 16, 1);
-  PpoTrainer trainer(network, {.rate = 3e-3}, 1);
+  PpoTrainer trainer(network, {.rate = 6e-3}, 1);
   Rng rng(derive_key(1, "bandit"));
   const auto best_of = [](const Choice& choice) {
     size_t best = 0;
@@ -114,7 +114,7 @@ TEST(Ppo, LearnsABandit) {
     }
     return best;
   };
-  for (int round = 0; round < 40; ++round) {
+  for (int round = 0; round < 20; ++round) {
     std::vector<PpoStep> steps;
     for (int i = 0; i < 128; ++i) {
       PpoStep step{.choice = random_choice(rng, 3)};

@@ -263,7 +263,7 @@ TEST(Embeddings, MutatedBodiesGetWellFormedErrors) {
   const std::vector<std::string> snippets = {"null", "-1", "1e308",   "[[[[",     "{}", "\"\"",
                                              "96",   "[]", "\\ud800", "\xf0\x9f", ",",  "]"};
   int answered = 0, refused = 0;
-  for (uint64_t seed = 0; seed < fuzz_rounds(300); ++seed) {
+  for (uint64_t seed = 0; seed < fuzz_rounds(150); ++seed) {
     Rng rng(derive_key(seed, "embedding bodies"));
     std::string body = R"({"input":["ab",[5,6],"cd"],"encoding_format":"float","dimensions":7})";
     for (uint64_t i = rng.below(4); i > 0; --i) {
@@ -275,8 +275,8 @@ TEST(Embeddings, MutatedBodiesGetWellFormedErrors) {
         << body << response.body;
     EXPECT_TRUE(json_of(response.body).contains(response.status == 200 ? "data" : "error"));
   }
-  EXPECT_GT(answered, 30);
-  EXPECT_GT(refused, 100);
+  EXPECT_GT(answered, 15);
+  EXPECT_GT(refused, 50);
   EXPECT_TRUE(soon([&] { return server.idle(); }));
 }
 

@@ -296,7 +296,7 @@ TEST(HostileClients, MutatedBodiesGetWellFormedErrors) {
                                              std::string(3000, '['),
                                              std::string(3000, '9')};
   std::map<int, int> statuses;
-  for (uint64_t seed = 0; seed < fuzz_rounds(600); ++seed) {
+  for (uint64_t seed = 0; seed < fuzz_rounds(300); ++seed) {
     Rng rng(derive_key(seed, "body mutation"));
     const auto& [path, good] = kGoodBodies[seed % std::size(kGoodBodies)];
     std::string body = good;
@@ -310,13 +310,13 @@ TEST(HostileClients, MutatedBodiesGetWellFormedErrors) {
     expect_well_formed(response, body);
     ASSERT_FALSE(HasFailure()) << "seed " << seed;
   }
-  EXPECT_GT(statuses[200], 60);
-  EXPECT_GT(statuses[400], 200);
+  EXPECT_GT(statuses[200], 30);
+  EXPECT_GT(statuses[400], 100);
   EXPECT_GT(honest.answers(), 5);
 }
 
 TEST(HostileClients, BodiesThatAreNoRequestGetWellFormedErrors) {
-  TestServer server({.http = {.body_bytes_max = size_t{1} << 20}});
+  TestServer server({.http = {.body_bytes_max = size_t{1} << 18}});
   const HonestClient honest(server);
   const std::vector<std::string> bodies = {
       "",
@@ -328,12 +328,12 @@ TEST(HostileClients, BodiesThatAreNoRequestGetWellFormedErrors) {
       R"({"max_tokens":1e400,"prompt":"a"})",
       R"({"max_tokens":)" + std::string(100'000, '9') + R"(,"prompt":"a"})",
       R"({"temperature":)" + std::string("-0.") + std::string(100'000, '0') + "1" + "}",
-      R"({"prompt":)" + std::string(200'000, '[') + std::string(200'000, ']') + "}",
-      std::string(500'000, '['),
-      R"({"a":)" + std::string(500'000, '{'),
-      std::string(1'000'000, ' '),
-      R"({"prompt":")" + std::string(900'000, 'a') + R"("})",
-      R"({"prompt":")" + std::string(1'100'000, 'a') + R"("})",
+      R"({"prompt":)" + std::string(100'000, '[') + std::string(100'000, ']') + "}",
+      std::string(200'000, '['),
+      R"({"a":)" + std::string(200'000, '{'),
+      std::string(250'000, ' '),
+      R"({"prompt":")" + std::string(225'000, 'a') + R"("})",
+      R"({"prompt":")" + std::string(275'000, 'a') + R"("})",
   };
   for (const auto& [path, good] : kGoodBodies) {
     for (const std::string& body : bodies) {

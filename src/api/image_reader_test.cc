@@ -25,7 +25,7 @@ using testing::png_file;
 using testing::soon;
 
 // A black PNG of a few kilobytes that takes a tenth of a second or more.
-std::string slow_file() {
+std::string make_slow_file() {
   constexpr uint32_t kSide = 5000;
   const std::string rows(size_t{kSide} * (kSide + 1), 0);
   uLongf size = compressBound(rows.size());
@@ -37,6 +37,11 @@ std::string slow_file() {
       images::four_bytes(kSide) + images::four_bytes(kSide) + std::string("\x08\0\0\0\0", 5);
   return "\x89PNG\r\n\x1a\n" + images::png_chunk("IHDR", head) +
          images::png_chunk("IDAT", packed.substr(0, size)) + images::png_chunk("IEND", "");
+}
+
+const std::string& slow_file() {
+  static const std::string made = make_slow_file();
+  return made;
 }
 
 ImageFile file_of(std::string bytes) {

@@ -49,7 +49,7 @@ TEST(LoadReport, TakesAnyBytes) {
       "# HELP x y\nvllm:num_requests_running{engine=\"0\"} 2.0\nvllm:num_requests_waiting 5\n"
       "jige:num_requests_running 3\nother 7\njige:num_requests_waiting 99999999\n";
   int64_t read = 0;
-  for (uint64_t seed = 0; seed < fuzz_rounds(20'000); ++seed) {
+  for (uint64_t seed = 0; seed < fuzz_rounds(8'000); ++seed) {
     Rng rng(derive_key(seed, "load damage"));
     std::string bytes = good;
     for (uint64_t i = rng.below(6); i > 0 && !bytes.empty(); --i) {
@@ -69,7 +69,7 @@ TEST(LoadReport, TakesAnyBytes) {
       ASSERT_LE(one, 1e9) << bytes;
     }
   }
-  EXPECT_GT(read, 10'000);
+  EXPECT_GT(read, 4'000);
 }
 
 }  // namespace

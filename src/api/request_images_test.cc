@@ -264,9 +264,9 @@ TEST(RequestImages, ComeInBlocksOfMessages) {
 
 TEST(RequestImages, ManyPartsAreReadInTimeThatGrowsWithThem) {
   std::string texts = text_part("a");
-  for (int i = 1; i < 100'000; ++i) texts += "," + text_part("a");
+  for (int i = 1; i < 40'000; ++i) texts += "," + text_part("a");
   std::string urls = image_part("x");
-  for (int i = 1; i < 20'000; ++i) urls += "," + image_part("x");
+  for (int i = 1; i < 10'000; ++i) urls += "," + image_part("x");
   const auto begin = std::chrono::steady_clock::now();
   const auto long_text = chat_with_images(user(image_part(kUrl) + "," + texts));
   ASSERT_FALSE(long_text);
@@ -274,11 +274,11 @@ TEST(RequestImages, ManyPartsAreReadInTimeThatGrowsWithThem) {
   EXPECT_FALSE(chat_with_images(user(urls)));
   const std::string blocks = R"({"type":"image","source":{"type":"url","url":"x"}})";
   std::string sources = blocks;
-  for (int i = 1; i < 20'000; ++i) sources += "," + blocks;
+  for (int i = 1; i < 10'000; ++i) sources += "," + blocks;
   const auto refused = message_with_images(user(sources));
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().param, "messages[0].content[0].source.url");
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
 }
 
 }  // namespace

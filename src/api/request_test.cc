@@ -454,7 +454,7 @@ TEST(RequestFuzz, EveryMutationIsReadOrRefused) {
   ServedModel model = test_model();
   model.tool_format = ToolFormat::kHermes;
   int read = 0, refused = 0;
-  for (uint64_t seed = 0; seed < fuzz_rounds(4000); ++seed) {
+  for (uint64_t seed = 0; seed < fuzz_rounds(1600); ++seed) {
     Rng rng(derive_key(seed, "request mutation"));
     std::string body = seeds[rng.below(seeds.size())];
     const uint64_t edits = rng.below(5);
@@ -500,8 +500,8 @@ TEST(RequestFuzz, EveryMutationIsReadOrRefused) {
       }
     }
   }
-  EXPECT_GT(read, 500);
-  EXPECT_GT(refused, 2000);
+  EXPECT_GT(read, 200);
+  EXPECT_GT(refused, 800);
 }
 
 }  // namespace

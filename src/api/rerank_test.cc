@@ -179,7 +179,7 @@ TEST(Rerank, BrokenBodiesAreRefusedOrServed) {
             R"(,"top_n":1,"return_documents":true,"truncate_prompt_tokens":-1,"user":"u")") +
       "}";
   int served = 0, refused = 0;
-  for (uint64_t round = 0; round < fuzz_rounds(400); ++round) {
+  for (uint64_t round = 0; round < fuzz_rounds(160); ++round) {
     Rng rng(derive_key(round, "rerank"));
     std::string body = whole;
     for (uint64_t i = 1 + rng.below(3); i > 0; --i) {

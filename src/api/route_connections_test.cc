@@ -329,9 +329,9 @@ TEST(RouteConnections, DoNotHideThatServersDieUnderARequest) {
 TEST(RouteConnections, OnWhichABodyIsUnderWayAreNotKept) {
   KeepingUpstream server(KeepingUpstream::Then::kReadsHead);
   HttpServerOptions http;
-  http.body_bytes_max = size_t{32} << 20;
+  http.body_bytes_max = size_t{16} << 20;
   RoutedServers routed({server.url()}, in_turns(), {}, http);
-  const std::string body = R"({"prompt":")" + std::string(size_t{30} << 20, 'x') + "\"}";
+  const std::string body = R"({"prompt":")" + std::string(size_t{14} << 20, 'x') + "\"}";
   EXPECT_EQ(routed.post(kConnectionPath, body).status, 200);
   EXPECT_EQ(server_count(routed, "connections_idle"), 0);
 }

@@ -338,10 +338,10 @@ TEST(Router, ServesBesideThousandsOfIdleConnections) {
   getrlimit(RLIMIT_NOFILE, &limit);
   limit.rlim_cur = limit.rlim_max;
   setrlimit(RLIMIT_NOFILE, &limit);
-  const size_t count = limit.rlim_cur > 9000 ? 4000 : limit.rlim_cur / 4;
+  const size_t count = limit.rlim_cur > 5000 ? 2000 : limit.rlim_cur / 4;
   PlayedUpstream server("one");
   HttpServerOptions http;
-  http.connections_max = 8000;
+  http.connections_max = 4000;
   RoutedServers routed({server.url()}, quick_router(), {}, http);
   std::vector<TestClient> idle;
   for (size_t i = 0; i < count; ++i) idle.emplace_back(routed.port());

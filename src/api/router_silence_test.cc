@@ -173,7 +173,7 @@ TEST(RouterSilence, IsNoneWhereSomethingComes) {
 TEST(RouterSilence, IsNoneWhereTheClientDoesNotRead) {
   const std::string event = "data: " + std::string(64 << 10, 'x') + "\n\n";
   std::string all;
-  for (int i = 0; i < 400; ++i) all += event;
+  for (int i = 0; i < 250; ++i) all += event;
   PlayedUpstream server("one");
   server.answer_with([&](HttpRequest, const std::shared_ptr<Responder>& responder) {
     responder->respond({.content_type = "text/event-stream", .body = all});

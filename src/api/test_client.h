@@ -178,9 +178,10 @@ inline TestResponse fetch(uint16_t port, std::string_view method, std::string_vi
 template <typename Condition>
 bool soon(Condition condition, int wait_ms = 5000) {
   const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(wait_ms);
-  while (!condition()) {
+  for (int looks = 0; !condition(); ++looks) {
     if (std::chrono::steady_clock::now() >= until) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    // A look may be a request: those that wait for long look less often.
+    std::this_thread::sleep_for(std::chrono::milliseconds(1 + std::min(looks / 8, 7)));
   }
   return true;
 }

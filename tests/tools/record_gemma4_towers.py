@@ -20,13 +20,12 @@ from PIL import Image
 from transformers import Gemma4Config, Gemma4ForConditionalGeneration, Gemma4Processor
 from transformers.models.gemma4 import image_processing_pil_gemma4 as pixels
 
+from record_cut_towers import converse
 from record_image_towers import (
-    CONVERSATION,
     IMAGE,
     PROMPT,
     SIZES,
     gemma_tokenizer,
-    parts_of,
     picture,
     write_json,
 )
@@ -171,31 +170,6 @@ class Recorder:
     def features(self, model, made):
         return model.model.get_image_features(
             made["pixel_values"], made["image_position_ids"]).pooler_output[0]
-
-
-def converse(recorder, model, folder, pictures):
-    records = []
-    for count in (1, 3):  # of the messages
-        told = CONVERSATION[:count]
-        files = [one for _, contents in told for one in contents if one.endswith(".png")]
-        images = [Image.open(os.path.join(pictures, file)).convert("RGB") for file in files]
-
-        def messages(image):
-            return [dict(role=role, content=parts_of(contents, image)) for role, contents in told]
-
-        text = recorder.tokenizer.apply_chat_template(
-            messages(lambda _: dict(type="image")), tokenize=False, add_generation_prompt=True)
-        made = recorder.read(text, images)
-        answer = model.generate(**made, do_sample=False, max_new_tokens=8, eos_token_id=-1,
-                                pad_token_id=0)[0]
-        ids = made["input_ids"][0]
-        answer = answer[len(ids):].tolist()
-        records.append(dict(
-            messages=messages(lambda name: dict(type="image", file=name)), ids=ids.tolist(),
-            answer_ids=answer,
-            answer=recorder.tokenizer.decode(answer, skip_special_tokens=True),
-        ))
-    write_json(os.path.join(folder, "conversation.json"), records)
 
 
 def record(name, tiny, root):

@@ -3,9 +3,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "formats/image_chats_test_support.h"
 #include "formats/image_config.h"
 #include "formats/test_support.h"
-#include "text/chat_encode.h"
 #include "text/tokenizer.h"
 
 namespace jige::formats {
@@ -173,35 +173,16 @@ TEST(Gemma3Images, HaveOneSizeWhateverTheirOwnIs) {
 // of the template and of images join.
 TEST(Gemma3Images, StandInPromptsAsTheProcessorPutsThem) {
   for (const std::string name : {"gemma3", "gemma3_wide"}) {
-    const std::string folder = image_tower_fixture(name);
-    const auto tokenizer = text::Tokenizer::load(folder);
-    ASSERT_TRUE(tokenizer) << tokenizer.error().message;
-    const auto chat = text::ChatTemplate::parse(tokenizer->chat_template(), "template");
-    ASSERT_TRUE(chat) << chat.error().message;
-    auto config = **load_image_config(folder);
-    ASSERT_TRUE(find_image_tokens(config, *tokenizer));
-    EXPECT_EQ(config.written.text, "\n\n<start_of_image><image_soft_token><end_of_image>\n\n");
-    const auto text = read_file(folder + "/conversation.json");
-    ASSERT_TRUE(text);
-    const Json records = Json::parse(*text);
-    ASSERT_EQ(records.size(), 2u);
-    for (const Json& record : records) {
-      const auto ids = text::encode_chat(*tokenizer, *chat, record["messages"],
-                                         {.add_generation_prompt = true, .image = config.written});
-      ASSERT_TRUE(ids) << ids.error().message;
-      std::vector<int32_t> whole;
-      for (const int32_t id : *ids) {
-        const bool place = id == config.placeholder_id;
-        whole.insert(whole.end(), place ? static_cast<size_t>(config.rows_max()) : 1, id);
-      }
-      EXPECT_EQ(whole, record["ids"].get<std::vector<int32_t>>());
-    }
+    SCOPED_TRACE(name);
+    const ImageChats folder = ImageChats::open(name);
+    EXPECT_EQ(folder.config.written.text,
+              "\n\n<start_of_image><image_soft_token><end_of_image>\n\n");
+    expect_recorded_ids(folder, name);
     // What a person spells out is no image.
     const Json spelled = Json::array({{{"role", "user"}, {"content", "<start_of_image>"}}});
-    const auto ids = text::encode_chat(*tokenizer, *chat, spelled, {.image = config.written});
-    ASSERT_TRUE(ids);
-    EXPECT_EQ(std::ranges::count(*ids, config.placeholder_id), 0);
-    EXPECT_EQ(std::ranges::count(*ids, config.open_id), 0);
+    const std::vector<int32_t> ids = folder.ids(spelled, {});
+    EXPECT_EQ(std::ranges::count(ids, folder.config.placeholder_id), 0);
+    EXPECT_EQ(std::ranges::count(ids, folder.config.open_id), 0);
   }
 }
 

@@ -3,10 +3,10 @@
 
 #include <nlohmann/json.hpp>
 
+#include "formats/image_chats_test_support.h"
 #include "formats/image_config.h"
 #include "formats/image_limit.h"
 #include "formats/test_support.h"
-#include "text/chat_encode.h"
 #include "text/tokenizer.h"
 
 namespace jige::formats {
@@ -235,36 +235,11 @@ TEST(Gemma4Images, KeepWithinTheirLimit) {
 // The ids of conversations with images are those of transformers' processor.
 TEST(Gemma4Images, StandInPromptsAsTheProcessorPutsThem) {
   for (const std::string name : {"gemma4", "gemma4_clipped"}) {
-    const std::string folder = image_tower_fixture(name);
-    const auto tokenizer = text::Tokenizer::load(folder);
-    ASSERT_TRUE(tokenizer) << tokenizer.error().message;
-    const auto chat = text::ChatTemplate::parse(tokenizer->chat_template(), "template");
-    ASSERT_TRUE(chat) << chat.error().message;
-    auto config = **load_image_config(folder);
-    ASSERT_TRUE(find_image_tokens(config, *tokenizer));
-    EXPECT_EQ(config.open_token, "<|image>");
-    EXPECT_EQ(config.end_token, "<image|>");
-    const auto text = read_file(folder + "/conversation.json");
-    ASSERT_TRUE(text);
-    const Json records = Json::parse(*text);
-    ASSERT_EQ(records.size(), 2u);
-    for (const Json& record : records) {
-      const auto ids = text::encode_chat(*tokenizer, *chat, record["messages"],
-                                         {.add_generation_prompt = true, .image = config.written});
-      ASSERT_TRUE(ids) << ids.error().message;
-      // Pictures of 13 x 9 pixels.
-      std::vector<int32_t> image = image_tokens(config, image_layout(config, 13, 9));
-      std::ranges::replace(image, kImageRow, config.placeholder_id);
-      std::vector<int32_t> whole;
-      for (const int32_t id : *ids) {
-        if (id == config.placeholder_id) {
-          whole.insert(whole.end(), image.begin(), image.end());
-        } else {
-          whole.push_back(id);
-        }
-      }
-      EXPECT_EQ(whole, record["ids"].get<std::vector<int32_t>>());
-    }
+    SCOPED_TRACE(name);
+    const ImageChats folder = ImageChats::open(name);
+    EXPECT_EQ(folder.config.open_token, "<|image>");
+    EXPECT_EQ(folder.config.end_token, "<image|>");
+    expect_recorded_ids(folder, name);
   }
 }
 

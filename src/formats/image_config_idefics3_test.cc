@@ -3,10 +3,10 @@
 
 #include <nlohmann/json.hpp>
 
+#include "formats/image_chats_test_support.h"
 #include "formats/image_config.h"
 #include "formats/json_file.h"
 #include "formats/test_support.h"
-#include "text/chat_encode.h"
 #include "text/tokenizer.h"
 
 namespace jige::formats {
@@ -214,51 +214,11 @@ TEST(TiledImages, HaveTheLayoutsOfTransformers) {
   }
 }
 
-// A folder with its tokenizer.
-struct TileFolder {
-  text::Tokenizer tokenizer;
-  text::ChatTemplate chat;
-  ImageConfig config;
-
-  static TileFolder open(const std::string& name) {
-    const std::string folder = image_tower_fixture(name);
-    auto tokenizer = text::Tokenizer::load(folder);
-    EXPECT_TRUE(tokenizer);
-    auto chat = text::ChatTemplate::parse(tokenizer->chat_template(), "template");
-    EXPECT_TRUE(chat);
-    auto config = load_image_config(folder);
-    EXPECT_TRUE(config && *config);
-    EXPECT_TRUE(find_image_tokens(**config, *tokenizer));
-    return {*tokenizer, *chat, **config};
-  }
-  // The ids of a chat with images of these sizes, each row as the placeholder.
-  std::vector<int32_t> ids(const Json& messages,
-                           const std::vector<std::pair<int32_t, int32_t>>& sizes) const {
-    const auto ids = text::encode_chat(tokenizer, chat, messages,
-                                       {.add_generation_prompt = true, .image = config.written});
-    EXPECT_TRUE(ids);
-    std::vector<int32_t> whole;
-    size_t image = 0;
-    for (const int32_t id : *ids) {
-      if (id != config.placeholder_id) {
-        whole.push_back(id);
-        continue;
-      }
-      const auto [width, height] = sizes.at(image++);
-      for (const int32_t token : image_tokens(config, image_layout(config, width, height))) {
-        whole.push_back(token == kImageRow ? config.placeholder_id : token);
-      }
-    }
-    EXPECT_EQ(image, sizes.size());
-    return whole;
-  }
-};
-
 // Of images that are smaller than a tile, wide, tall, one tile, and large, and several of them;
 // places of tiles are tokens in one folder and text in the other.
 TEST(TiledImages, StandInPromptsAsTheProcessorPutsThem) {
   for (const std::string name : {"idefics3", "smolvlm"}) {
-    const TileFolder folder = TileFolder::open(name);
+    const ImageChats folder = ImageChats::open(name);
     EXPECT_EQ(folder.config.tiles.places[0].size(), name == "smolvlm" ? 1u : 13u);
     const auto text = read_file(image_tower_fixture(name) + "/sizes.json");
     ASSERT_TRUE(text);
@@ -284,7 +244,7 @@ TEST(TiledImages, NeedTheTokensOfTheirTokenizer) {
   ASSERT_TRUE(other);
   ImageConfig config = **load_image_config(image_tower_fixture("smolvlm"));
   EXPECT_FAILS_WITH(find_image_tokens(config, *other), Code::kCorrupt, "<image>");
-  const TileFolder folder = TileFolder::open("smolvlm");
+  const ImageChats folder = ImageChats::open("smolvlm");
   config.placeholder_id = 91;
   EXPECT_FAILS_WITH(find_image_tokens(config, folder.tokenizer), Code::kCorrupt, "<image>");
 }

@@ -170,7 +170,8 @@ class InferenceModel {
                                 const TensorView& rows, RowsMemory memory = RowsMemory::kAny);
 
   const formats::ModelConfig& config() const { return architecture_->config(); }
-  // Whether rows may be given. Not where layers read the token besides, or what is made of it.
+  // Whether rows may be given. Not where further residual streams are made of the token, or where
+  // the ends are elsewhere. Inputs of layers beside a row are those of its token.
   bool takes_given_rows() const;
   // Whether rows may see one another. Fails with kUnsupported naming what there is no way for yet:
   // a GPU, layers elsewhere, other attention than that of heads with keys of their own.

@@ -4,13 +4,14 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <bitset>
 #include <iterator>
-#include <map>
 #include <regex>
-#include <set>
 #include <sstream>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "source_tree.h"
@@ -50,13 +51,18 @@ std::vector<std::string> split_words(std::string_view text) {
   return {std::istream_iterator<std::string>(stream), {}};
 }
 
-// What sources write who use a header.
-std::vector<std::string> uses_of(const Names& of) {
-  std::vector<std::string> uses;
-  for (const std::string& prefix : split_words(of.prefixes)) {
-    for (const std::string& name : split_words(of.names)) uses.push_back(prefix + name);
-  }
-  return uses;
+// What sources write who use a header, each with the place of the header above.
+const std::unordered_map<std::string, size_t>& uses() {
+  static const auto all = [] {
+    std::unordered_map<std::string, size_t> places;
+    for (size_t i = 0; i < std::size(kNames); ++i) {
+      for (const std::string& prefix : split_words(kNames[i].prefixes)) {
+        for (const std::string& name : split_words(kNames[i].names)) places[prefix + name] = i;
+      }
+    }
+    return places;
+  }();
+  return all;
 }
 
 // Files that `include` in quotes may mean.
@@ -65,76 +71,89 @@ std::vector<std::string> candidates(const std::string& include) {
           "tests/tidy/" + include, "bench/" + include};
 }
 
-struct Includes {
-  std::set<std::string> outside;  // in angle brackets
-  std::set<std::string> inside;   // in quotes
-};
+using Headers = std::bitset<std::size(kNames)>;
 
-using Tree = std::map<std::string, Includes>;  // by path
+// Which of the headers above each file of the tree includes, also through headers of the tree.
+class Reached {
+ public:
+  Reached() {
+    for (const SourceFile& file : sources()) files_[file.path] = read(file);
+  }
 
-Tree read_includes() {
-  Tree tree;
-  for (const SourceFile& file : sources()) {
-    Includes& includes = tree[file.path];
-    for (const std::string& line : file.lines) {
-      constexpr std::string_view kInclude = "#include ";
+  const Headers& of(const std::string& path) {
+    File& file = files_.at(path);
+    if (file.done) return file.headers;
+    file.done = true;
+    for (const std::string& include : file.inside) {
+      for (const std::string& header : candidates(include)) {
+        if (files_.contains(header)) file.headers |= of(header);
+      }
+    }
+    return file.headers;
+  }
+
+ private:
+  struct File {
+    std::vector<std::string> inside;  // included in quotes
+    Headers headers;
+    bool done = false;  // the headers are also those of `inside`
+  };
+
+  static File read(const SourceFile& source) {
+    constexpr std::string_view kInclude = "#include ";
+    File file;
+    for (const std::string& line : source.lines) {
       if (!line.starts_with(kInclude)) continue;
       const size_t begin = kInclude.size() + 1;
       const size_t end = line.find_first_of("\">", begin);
       if (end == std::string::npos) continue;
-      auto& kind = line[begin - 1] == '<' ? includes.outside : includes.inside;
-      kind.insert(line.substr(begin, end - begin));
+      const std::string name = line.substr(begin, end - begin);
+      if (line[begin - 1] == '"') file.inside.push_back(name);
+      for (size_t i = 0; i < std::size(kNames); ++i) {
+        if (line[begin - 1] == '<' && kNames[i].header == name) file.headers.set(i);
+      }
     }
+    return file;
   }
-  return tree;
+
+  std::unordered_map<std::string, File> files_;  // by path
+};
+
+const Headers& reached(const std::string& path) {
+  static Reached all;
+  return all.of(path);
 }
 
-// Adds what `path` includes from outside the tree, also through headers of the tree.
-void add_reached(const Tree& tree, const std::string& path, std::set<std::string>& seen,
-                 std::set<std::string>& outside) {
-  const auto at = tree.find(path);
-  if (at == tree.end() || !seen.insert(path).second) return;
-  outside.insert(at->second.outside.begin(), at->second.outside.end());
-  for (const std::string& include : at->second.inside) {
-    for (const std::string& header : candidates(include)) add_reached(tree, header, seen, outside);
-  }
-}
-
-// What each file includes from outside the tree, also through headers of the tree; found once.
-const std::map<std::string, std::set<std::string>>& reached() {
-  static const auto all = [] {
-    const Tree tree = read_includes();
-    std::map<std::string, std::set<std::string>> outside;
-    for (const SourceFile& file : sources()) {
-      std::set<std::string> seen;
-      add_reached(tree, file.path, seen, outside[file.path]);
-    }
-    return outside;
-  }();
-  return all;
-}
-
-// The first line that names something of a header, counted from 1; 0: none does.
-size_t first_use(const SourceFile& file, const std::vector<std::string>& uses) {
-  for (size_t i = 0; i < file.code.size(); ++i) {
-    if (file.code[i].find("::") == std::string::npos) continue;
-    for (const std::string& use : uses) {
-      if (has_word(file.code[i], use)) return i + 1;
+// Calls `use(name)` for each qualified name in a line of code, and for what its beginnings name:
+// std::vector and std::vector::iterator.
+template <typename Use>
+void for_qualified_names(std::string_view code, const Use& use) {
+  for (size_t colon = code.find("::"); colon != code.npos; colon = code.find("::", colon)) {
+    size_t begin = colon;
+    while (begin > 0 && is_word_char(code[begin - 1])) --begin;
+    while (code.substr(colon).starts_with("::")) {
+      colon += 2;
+      while (colon < code.size() && is_word_char(code[colon])) ++colon;
+      use(std::string(code.substr(begin, colon - begin)));
     }
   }
-  return 0;
 }
 
 TEST(Tidy, SourcesIncludeWhatTheyUse) {
   size_t found = 0;
-  for (const Names& of : kNames) {
-    const std::vector<std::string> uses = uses_of(of);
-    for (const SourceFile& file : sources()) {
-      const size_t line = first_use(file, uses);
-      if (line == 0) continue;
+  for (const SourceFile& file : sources()) {
+    std::array<size_t, std::size(kNames)> lines = {};  // of the first use; counted from 1
+    for (size_t i = 0; i < file.code.size(); ++i) {
+      for_qualified_names(file.code[i], [&](const std::string& name) {
+        const auto use = uses().find(name);
+        if (use != uses().end() && lines[use->second] == 0) lines[use->second] = i + 1;
+      });
+    }
+    for (size_t i = 0; i < lines.size(); ++i) {
+      if (lines[i] == 0) continue;
       ++found;
-      EXPECT_TRUE(reached().at(file.path).contains(std::string(of.header)))
-          << file.path << ":" << line << ": include <" << of.header << ">";
+      EXPECT_TRUE(reached(file.path)[i])
+          << file.path << ":" << lines[i] << ": include <" << kNames[i].header << ">";
     }
   }
   EXPECT_GT(found, 1000u);
@@ -149,7 +168,7 @@ TEST(Tidy, SourcesThatHoldJsonIncludeItsDefinition) {
       const std::string& code = file.code[i];
       if (code.find("Json ") == code.npos || !std::regex_search(code, held)) continue;
       ++found;
-      EXPECT_TRUE(reached().at(file.path).contains("nlohmann/json.hpp"))
+      EXPECT_TRUE(reached(file.path)[uses().at("Json::parse")])
           << file.path << ":" << i + 1 << ": include <nlohmann/json.hpp>";
     }
   }

@@ -53,8 +53,6 @@ std::vector<SourceFile> read_sources() {
   return files;
 }
 
-bool is_word_char(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; }
-
 // Where the literal that begins at `at` ends: at its closing mark, or at the end of the line.
 size_t literal_end(std::string_view line, size_t at) {
   if (at > 0 && line[at] == '"' && line[at - 1] == 'R') {
@@ -72,6 +70,8 @@ const std::vector<SourceFile>& sources() {
   static const std::vector<SourceFile> files = read_sources();
   return files;
 }
+
+bool is_word_char(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; }
 
 bool has_word(std::string_view text, std::string_view word) {
   for (size_t at = text.find(word); at != text.npos; at = text.find(word, at + 1)) {

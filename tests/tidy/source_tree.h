@@ -17,6 +17,8 @@ struct SourceFile {
 // All sources under src, tests and bench, in order of their paths; read once.
 const std::vector<SourceFile>& sources();
 
+bool is_word_char(char c);
+
 // `word` stands in `text` and is no part of a longer word.
 bool has_word(std::string_view text, std::string_view word);
 

@@ -91,7 +91,21 @@ TEST(FormatsFuzz, SafetensorsHeaders) {
 void expect_inside(const TensorTable& table, const std::string& file) {
   for (const StoredTensor& tensor : table.tensors) {
     ASSERT_LE(tensor.offset, file.size());
-    ASSERT_LE(tensor.bytes, file.size() - tensor.offset);
+    ASSERT_LE(tensor.bytes, file.size());
+    if (tensor.strides.empty()) {
+      ASSERT_LE(tensor.bytes, file.size() - tensor.offset);
+    } else {
+      __int128 last = 0;
+      ASSERT_EQ(tensor.strides.size(), tensor.dims.size());
+      for (size_t axis = 0; axis < tensor.dims.size(); ++axis) {
+        ASSERT_GE(tensor.strides[axis], 0);
+        last += __int128{tensor.dims[axis] - 1} * tensor.strides[axis];
+      }
+      ASSERT_LE(last, file.size());
+      const auto end = (static_cast<uint64_t>(last) + 1) *
+                       static_cast<uint64_t>(stored_type_bits(tensor.dtype_name)) / 8;
+      ASSERT_LE(end, file.size() - tensor.offset);
+    }
     ASSERT_GE(tensor.count(), 0);
     const auto bits = static_cast<uint64_t>(stored_type_bits(tensor.dtype_name));
     ASSERT_EQ(static_cast<uint64_t>(tensor.count()) * bits, tensor.bytes * 8);

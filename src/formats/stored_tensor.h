@@ -26,8 +26,11 @@ struct StoredTensor {
   std::string dtype_name;      // as safetensors spells it: "BF16"
   std::optional<DType> dtype;  // empty: listed, but refused when asked for
   std::vector<int64_t> dims;
+  // Elements from one place of a dimension to the next, where they do not follow one another in C
+  // order; else empty.
+  std::vector<int64_t> strides;
   uint64_t offset = 0;  // bytes from the start of the file
-  uint64_t bytes = 0;
+  uint64_t bytes = 0;   // of all elements
 
   // Product of the dimensions; cannot overflow.
   int64_t count() const;

@@ -3,6 +3,8 @@
 #include <cstring>
 #include <new>
 
+#include "formats/strided_copy.h"
+
 namespace jige::formats {
 
 TensorFile::TensorFile(MappedFile map, TensorTable table)
@@ -13,8 +15,8 @@ const StoredTensor* TensorFile::find(std::string_view name) const {
   return it == table_.index.end() ? nullptr : &table_.tensors[it->second];
 }
 
-Result<const std::byte*> TensorFile::aligned_copy(size_t index) const {
-  const StoredTensor& tensor = table_.tensors[index];
+Result<const std::byte*> TensorFile::copy_of(const StoredTensor& tensor) const {
+  const auto index = static_cast<size_t>(&tensor - table_.tensors.data());
   const std::lock_guard lock(copies_->mutex);
   std::unique_ptr<std::byte[]>& copy = copies_->by_index[index];
   if (!copy) {
@@ -23,7 +25,13 @@ Result<const std::byte*> TensorFile::aligned_copy(size_t index) const {
       return fail(Code::kExhausted, "{}: no memory for the {} bytes of tensor \"{}\"", path(),
                   tensor.bytes, tensor.name);
     }
-    std::memcpy(copy.get(), map_.bytes().data() + tensor.offset, tensor.bytes);
+    const std::byte* data = map_.bytes().data() + tensor.offset;
+    if (tensor.strides.empty()) {
+      std::memcpy(copy.get(), data, tensor.bytes);
+    } else {
+      const auto element_bytes = tensor.bytes / static_cast<uint64_t>(tensor.count());
+      copy_strided(data, tensor.dims, tensor.strides, element_bytes, copy.get());
+    }
   }
   return copy.get();
 }
@@ -31,7 +39,9 @@ Result<const std::byte*> TensorFile::aligned_copy(size_t index) const {
 Result<std::span<const std::byte>> TensorFile::bytes_of(std::string_view name) const {
   const StoredTensor* tensor = find(name);
   if (!tensor) return fail(Code::kNotFound, "{}: has no tensor \"{}\"", path(), name);
-  return map_.bytes().subspan(tensor->offset, tensor->bytes);
+  if (tensor->strides.empty()) return map_.bytes().subspan(tensor->offset, tensor->bytes);
+  JIGE_TRY(const std::byte* copy, copy_of(*tensor));
+  return std::span(copy, tensor->bytes);
 }
 
 Result<TensorView> TensorFile::view(std::string_view name) const {
@@ -49,8 +59,8 @@ Result<TensorView> TensorFile::view(std::string_view name) const {
   }
   const std::byte* data = map_.bytes().data() + tensor->offset;
   const auto element_bytes = static_cast<uint64_t>(dtype_info(*tensor->dtype).block_bytes);
-  if (tensor->offset % element_bytes != 0) {
-    JIGE_TRY(data, aligned_copy(static_cast<size_t>(tensor - table_.tensors.data())));
+  if (tensor->offset % element_bytes != 0 || !tensor->strides.empty()) {
+    JIGE_TRY(data, copy_of(*tensor));
   }
   return TensorView::of(const_cast<std::byte*>(data), *tensor->dtype,
                         Shape(std::span<const int64_t>(tensor->dims)));

@@ -1,7 +1,8 @@
-// A file whose tensors lie in it in one piece each, read through a memory map: tensor name ->
-// read-only view, without a copy. safetensors.h and torch_file.h open such files.
+// A file with tensors, read through a memory map: tensor name -> read-only view, without a copy of
+// those that lie in one piece. safetensors.h and torch_file.h open such files.
 //
-// Invariants: (1) every listed range lies inside the file and has exactly the bytes of its shape.
+// Invariants: (1) every element of a listed tensor lies inside the file, and the tensor has exactly
+//                 the bytes of its shape.
 //             (2) a view stays valid for as long as its TensorFile, also when that is moved.
 //             (3) nothing may be written through a view: the map is read-only.
 // Threads: const functions may be called from any thread.
@@ -40,19 +41,20 @@ class TensorFile {
   const StoredTensor* find(std::string_view name) const;
   // The tensor as a contiguous view on the map. Fails with kNotFound, or with kUnsupported for
   // types and ranks Jige does not compute with. Files of old writers, whose data is not aligned to
-  // its type, get an aligned copy of that tensor on first use (kExhausted without memory).
+  // its type, and tensors with strides get a copy on first use (kExhausted without memory).
   Result<TensorView> view(std::string_view name) const;
-  // The bytes of a tensor of any type, not aligned. Fails with kNotFound.
+  // The bytes of a tensor of any type, in C order, not aligned; of one with strides a copy, as
+  // above. Fails with kNotFound.
   Result<std::span<const std::byte>> bytes_of(std::string_view name) const;
 
  private:
-  // Aligned copies by tensor index.
+  // Aligned copies in C order, by tensor index.
   struct Copies {
     std::mutex mutex;
     std::unordered_map<size_t, std::unique_ptr<std::byte[]>> by_index;
   };
 
-  Result<const std::byte*> aligned_copy(size_t index) const;
+  Result<const std::byte*> copy_of(const StoredTensor& tensor) const;
 
   MappedFile map_;
   TensorTable table_;

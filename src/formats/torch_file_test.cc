@@ -81,6 +81,32 @@ TEST(TorchFile, ReadsTensorsThatShareAStorage) {
   }
 }
 
+TEST(TorchFile, ReadsTensorsWhoseElementsDoNotFollowOneAnother) {
+  const auto expected = open_safetensors(fixture("torch/strided.safetensors"));
+  ASSERT_TRUE(expected) << expected.error().message;
+  for (const char* name : {"strided", "strided_legacy"}) {
+    SCOPED_TRACE(name);
+    const auto file = open_torch_file(torch_fixture(name));
+    ASSERT_TRUE(file) << file.error().message;
+    ASSERT_EQ(file->tensors().size(), expected->tensors().size());
+    for (const StoredTensor& wanted : expected->tensors()) {
+      SCOPED_TRACE(wanted.name);
+      const StoredTensor* found = file->find(wanted.name);
+      ASSERT_TRUE(found);
+      EXPECT_EQ(found->dims, wanted.dims);
+      const auto bytes = file->bytes_of(wanted.name);
+      ASSERT_TRUE(bytes) << bytes.error().message;
+      EXPECT_TRUE(std::ranges::equal(*bytes, *expected->bytes_of(wanted.name)));
+      if (wanted.dims.size() > static_cast<size_t>(kRankMax)) continue;
+      const auto view = file->view(wanted.name);
+      ASSERT_TRUE(view) << view.error().message;
+      EXPECT_TRUE(view->contiguous());
+      EXPECT_EQ(view->data, bytes->data()) << "copied once";
+      EXPECT_EQ(reinterpret_cast<uintptr_t>(view->data) % 8, 0u);
+    }
+  }
+}
+
 TEST(TorchFile, FindsTheStateDictInACheckpoint) {
   for (const char* name :
        {"small", "small_legacy", "repacked", "nested", "nested_legacy", "beside_plain"}) {
@@ -214,6 +240,11 @@ TEST(StateDict, PlacesTensorsInTheirStorage) {
   last.strides = pickled_int(99);  // of a dimension of 1
   ASSERT_TRUE(last.read());
   EXPECT_EQ(last.read()->front().offset, 120u);
+  const Lie columns{.sizes = pickled_int(2) + pickled_int(2),
+                    .strides = pickled_int(1) + pickled_int(4)};
+  ASSERT_TRUE(columns.read()) << columns.read().error().message;
+  EXPECT_EQ(columns.read()->front().strides, (std::vector<int64_t>{1, 4}));
+  EXPECT_EQ(columns.read()->front().bytes, 16u);
   Lie none{.offset = pickled_int(6), .sizes = pickled_int(0) + pickled_int(4)};
   ASSERT_TRUE(none.read());
   EXPECT_EQ(none.read()->front().bytes, 0u);
@@ -253,6 +284,12 @@ TEST(StateDict, RefusesWhatContradictsItself) {
       {{.offset = pickled_int(int64_t{1} << 62)}, "beyond the 24"},
       {{.offset = "N"}, "beyond the 24"},
       {{.sizes = pickled_int(3) + pickled_int(3)}, "beyond the 24"},
+      {{.strides = pickled_int(4) + pickled_int(1)},
+       "has 28 bytes from element 0 on, beyond the 24"},
+      {{.offset = pickled_int(1), .strides = pickled_int(1) + pickled_int(2)},
+       "has 24 bytes from element 1 on, beyond the 24"},
+      {{.strides = largest + largest}, "has too many bytes from element 0 on"},
+      {{.strides = huge + pickled_int(1)}, "has too many bytes from element 0 on"},
       {{.sizes = pickled_int(-2) + pickled_int(3)}, "a dimension that is no whole number"},
       {{.sizes = "NN"}, "a dimension that is no whole number"},
       {{.sizes = huge + huge}, "the product of its dimensions overflows"},
@@ -265,6 +302,16 @@ TEST(StateDict, RefusesWhatContradictsItself) {
   std::string many;
   for (size_t i = 0; i <= kRankListedMax; ++i) many += pickled_int(1);
   EXPECT_FAILS_WITH((Lie{.sizes = many, .strides = many}).read(), Code::kCorrupt, "at most 64");
+}
+
+// A small file cannot ask for a large copy.
+TEST(StateDict, RefusesTensorsOfMoreElementsThanTheirStorage) {
+  Lie lie{.sizes = pickled_int(4) + pickled_int(2), .strides = pickled_int(0) + pickled_int(1)};
+  EXPECT_FAILS_WITH(lie.read(), Code::kUnsupported, "stand for many: 32 bytes in 24 of storage");
+  lie.sizes = pickled_int(int64_t{1} << 40) + pickled_int(2);
+  EXPECT_FAILS_WITH(lie.read(), Code::kUnsupported, "stand for many");
+  lie.sizes = pickled_int(3) + pickled_int(2);
+  EXPECT_TRUE(lie.read());
 }
 
 TEST(StateDict, RefusesOtherCallsAndTypes) {

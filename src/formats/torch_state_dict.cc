@@ -254,7 +254,8 @@ class StateDictReader {
     return tensor;
   }
 
-  // The dimensions, whose strides must be those of C order; of dimensions of 1 they do not matter.
+  // The dimensions, and the strides where they are not those of C order; of dimensions of 1 and of
+  // tensors without elements they do not matter.
   Status read_shape(StoredTensor& tensor, const PickleValue& sizes,
                     const PickleValue& strides) const {
     if (sizes.kind != PickleKind::kTuple || strides.kind != PickleKind::kTuple ||
@@ -269,19 +270,38 @@ class StateDictReader {
     }
     JIGE_TRY(const uint64_t count, checked_count(tensor, where_));
     tensor.bytes = count * element_bytes(tensor.dtype_name);
-    uint64_t wanted = 1;
+    bool in_order = true;
+    int64_t wanted = 1;
+    tensor.strides.resize(tensor.dims.size());
     for (size_t axis = tensor.dims.size(); count > 0 && axis-- > 0;) {
       const std::optional<uint64_t> stride = whole_number(pickle_[strides.items[axis]]);
       if (!stride) return corrupt(tensor.name, "has a stride that is no whole number");
-      const auto dim = static_cast<uint64_t>(tensor.dims[axis]);
-      if (dim > 1 && *stride != wanted) {
-        return unsupported(tensor.name,
-                           "is not contiguous: dimension {} has stride {} instead of {}", axis,
-                           *stride, wanted);
-      }
-      wanted *= dim;
+      if (tensor.dims[axis] == 1) continue;
+      tensor.strides[axis] = static_cast<int64_t>(*stride);
+      in_order &= tensor.strides[axis] == wanted;
+      wanted *= tensor.dims[axis];
     }
+    if (in_order) tensor.strides.clear();
     return {};
+  }
+
+  // Bytes from the first element to the end of the last one; nothing where 64 bits do not hold
+  // them.
+  static std::optional<uint64_t> extent(const StoredTensor& tensor) {
+    if (tensor.strides.empty()) return tensor.bytes;
+    uint64_t last = 0;  // element
+    for (size_t axis = 0; axis < tensor.dims.size(); ++axis) {
+      const auto steps = static_cast<uint64_t>(tensor.dims[axis] - 1);
+      uint64_t distance = 0;
+      if (__builtin_mul_overflow(steps, static_cast<uint64_t>(tensor.strides[axis]), &distance) ||
+          __builtin_add_overflow(last, distance, &last)) {
+        return std::nullopt;
+      }
+    }
+    uint64_t bytes = 0;
+    const bool fits = last < UINT64_MAX &&
+                      !__builtin_mul_overflow(last + 1, element_bytes(tensor.dtype_name), &bytes);
+    return fits ? std::optional(bytes) : std::nullopt;
   }
 
   Status place(StoredTensor& tensor, const TorchStorageName& name,
@@ -296,11 +316,17 @@ class StateDictReader {
                      pickle_shown(name.key), name.bytes, it->second.bytes);
     }
     const std::optional<uint64_t> first = whole_number(first_element);
+    const std::optional<uint64_t> bytes = extent(tensor);
     uint64_t begin = 0;
     if (!first || __builtin_mul_overflow(*first, element_bytes(tensor.dtype_name), &begin) ||
-        begin > name.bytes || tensor.bytes > name.bytes - begin) {
+        begin > name.bytes || bytes.value_or(UINT64_MAX) > name.bytes - begin) {
       return corrupt(tensor.name, "has {} bytes from element {} on, beyond the {} of its storage",
-                     tensor.bytes, first.value_or(0), name.bytes);
+                     bytes ? fmt::to_string(*bytes) : "too many", first.value_or(0), name.bytes);
+    }
+    // So that a small file cannot ask for a copy of any size.
+    if (tensor.bytes > name.bytes) {
+      return unsupported(tensor.name, "has elements that stand for many: {} bytes in {} of storage",
+                         tensor.bytes, name.bytes);
     }
     tensor.offset = it->second.offset + begin;
     return {};

@@ -52,8 +52,8 @@ Result<std::vector<TorchStorageName>> torch_storage_names(const Pickle& pickle,
                                                           std::string_view where);
 
 // The tensors, with their places in the file, unordered. Fails with kUnsupported where there is no
-// state dict or more than one, on tensors whose elements do not follow one another in C order and
-// on objects of other classes among them, with kCorrupt where a tensor leaves its storage; each
+// state dict or more than one, on tensors with more elements than their storage and on objects of
+// other classes among them, with kCorrupt where a tensor leaves its storage; each
 // names `where`, the tensor, and class or value. What is neither tensor nor object is passed over.
 Result<std::vector<StoredTensor>> read_state_dict(const Pickle& pickle,
                                                   const TorchStorages& storages,

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "formats/safetensors.h"
+#include "formats/strided_copy.h"
 
 namespace jige::formats {
 
@@ -32,13 +33,14 @@ inline std::string pickled_global(std::string_view module, std::string_view name
   return "c" + std::string(module) + "\n" + std::string(name) + "\n";
 }
 
-// A contiguous tensor with a storage of its own.
+// A tensor with a storage of its own, contiguous or a matrix whose columns lie there.
 struct TorchTensor {
   std::string name;
   std::string storage;  // "FloatStorage"
   std::vector<int64_t> dims;
   std::string bytes;
   int64_t count = 1;
+  bool by_column = false;
 
   static TorchTensor of(const TensorFile& file, const StoredTensor& stored) {
     static const std::map<std::string, std::string> kStorages = {
@@ -48,6 +50,20 @@ struct TorchTensor {
     const auto* bytes = reinterpret_cast<const char*>(file.bytes().data()) + stored.offset;
     return {stored.name, kStorages.at(stored.dtype_name), stored.dims,
             std::string(bytes, stored.bytes), stored.count()};
+  }
+
+  // The matrix again, stored by column; what is no matrix as it is.
+  TorchTensor transposed() const {
+    TorchTensor other = *this;
+    if (dims.size() != 2 || count == 0) return other;
+    other.by_column = true;
+    const auto element_bytes = bytes.size() / static_cast<size_t>(count);
+    const int64_t by_column_strides[] = {1, dims[1]};
+    const int64_t by_column_dims[] = {dims[1], dims[0]};
+    copy_strided(reinterpret_cast<const std::byte*>(bytes.data()), by_column_dims,
+                 by_column_strides, element_bytes,
+                 reinterpret_cast<std::byte*>(other.bytes.data()));
+    return other;
   }
 
   // The call that torch would make; `key` is that of the storage, of which old files say more.
@@ -60,12 +76,18 @@ struct TorchTensor {
       sizes += pickled_int(dim);
       strides += pickled_int(stride);
     }
+    if (by_column) strides = pickled_int(1) + pickled_int(dims[0]);
     return pickled_global("torch._utils", "_rebuild_tensor_v2") + "((" + pickled_text("storage") +
            pickled_global("torch", storage) + pickled_text(key) + pickled_text("cpu") +
            pickled_int(count) + (legacy ? "N" : "") + "tQ" + pickled_int(0) + "(" + sizes + "t(" +
            strides + "t\x89" + pickled_global("collections", "OrderedDict") + ")RtR";
   }
 };
+
+inline std::vector<TorchTensor> transposed(std::vector<TorchTensor> tensors) {
+  for (TorchTensor& tensor : tensors) tensor = tensor.transposed();
+  return tensors;
+}
 
 inline std::vector<TorchTensor> torch_tensors(const TensorFile& file) {
   std::vector<TorchTensor> tensors;

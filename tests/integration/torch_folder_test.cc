@@ -13,7 +13,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Copies of the tiny model whose weights are in either container, and in shards of both.
+// Copies of the tiny model whose weights are in either container, in shards of both, and stored by
+// column.
 class TorchFolders {
  public:
   TorchFolders() {
@@ -35,6 +36,8 @@ class TorchFolders {
       for (const formats::TorchTensor& tensor : parts[i]) map[tensor.name] = names[i];
     }
     write_text(shards + "/pytorch_model.bin.index.json", dump_json({{"weight_map", map}}));
+    write_text(add("by_column") + "/pytorch_model.bin",
+               formats::torch_archive(formats::transposed(tensors)));
   }
 
   const std::vector<std::string>& folders() const { return folders_; }
@@ -87,7 +90,7 @@ TEST(TorchFolders, AreTrainedAndExportedAsThoseOfSafetensors) {
     EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
     return model_of(torch.path(run));
   };
-  EXPECT_TRUE(trained(torch.folders()[1], "runs/torch") ==
+  EXPECT_TRUE(trained(torch.folders()[3], "runs/torch") ==
               trained(TinyRun::get().model(), "runs/safetensors"));
   const auto exported = [&](const std::string& model, const std::string& name) {
     const Outcome outcome = run_jige({"export", model, "--gguf", torch.path(name)});

@@ -1,6 +1,6 @@
 """Records files of torch.save: what they may hold, in both containers, and what is refused.
 
-    python tests/tools/record_torch_files.py    # torch
+    python tests/tools/record_torch_files.py    # torch, safetensors
 
 The tensors of all_types are those that record_safetensors.py records, and some that share their
 storage. Versions are noted in the recording. Output: tests/fixtures/formats/torch/.
@@ -14,6 +14,7 @@ import pathlib
 import shutil
 import zipfile
 
+import safetensors.torch
 import torch
 
 from record_safetensors import every_type
@@ -33,6 +34,23 @@ def all_types():
 
 def small():
     return collections.OrderedDict(w=torch.tensor([1.0, 2.0]), b=torch.tensor([3.0]).half())
+
+
+def strided():
+    """Views whose elements do not follow one another, of elements of every size."""
+    whole = torch.arange(2 * 6 * 10).reshape(2, 6, 10)
+    tensors = collections.OrderedDict()
+    for dtype in (torch.int8, torch.bfloat16, torch.float32, torch.int64):
+        values = (whole % 97).to(dtype)
+        name = str(dtype).removeprefix("torch.")
+        tensors[f"{name} transposed"] = values[0].T
+        tensors[f"{name} permuted"] = values.permute(2, 0, 1)
+        tensors[f"{name} columns"] = values[1, 2:5, 1:9:3]
+        tensors[f"{name} every other"] = values.flatten()[1::2]
+        tensors[f"{name} row of one"] = values[:, :1, 7:8]
+        tensors[f"{name} deep"] = values.reshape(2, 2, 3, 5, 2).permute(4, 2, 0, 3, 1)
+    tensors["twice"] = torch.arange(6.0).as_strided((2, 2), (0, 3))
+    return tensors
 
 
 def saved(value, **options):
@@ -70,6 +88,8 @@ def good():
     yield "all_types_legacy", saved(all_types(), **LEGACY)
     yield "protocol4", saved(all_types(), pickle_protocol=4)
     yield "protocol4_legacy", saved(all_types(), pickle_protocol=4, **LEGACY)
+    yield "strided", saved(strided())
+    yield "strided_legacy", saved(strided(), **LEGACY)
     yield "small", saved(small())
     yield "small_legacy", saved(small(), **LEGACY)
     yield "repacked", repacked(saved(small()))
@@ -86,10 +106,9 @@ def refused():
            "\"evil\" is an object of posix.system")
     yield "called", saved(Command()), "no state dict but an object of posix.system"
     yield "packed", repacked(saved(small()), method=zipfile.ZIP_DEFLATED), "is packed"
-    yield ("transposed", saved({"w": torch.ones(2, 3).T}),
-           "tensor \"w\" is not contiguous: dimension 1 has stride 3 instead of 1")
-    yield "transposed_legacy", saved({"w": torch.ones(2, 3).T}, **LEGACY), "is not contiguous"
-    yield "expanded", saved({"w": torch.ones(1).expand(4)}), "stride 0 instead of 1"
+    yield ("expanded", saved({"w": torch.ones(2, 1).expand(2, 4)}),
+           "tensor \"w\" has elements that stand for many: 32 bytes in 8 of storage")
+    yield "expanded_legacy", saved({"w": torch.ones(1).expand(4)}, **LEGACY), "16 bytes in 4 of"
     yield "sparse", saved({"w": torch.eye(2).to_sparse()}), "made by _rebuild_sparse_tensor"
     complex_ones = torch.ones(2, dtype=torch.complex64)
     yield "conjugate", saved({"w": complex_ones.conj()}), "changes its values"
@@ -124,6 +143,9 @@ def main():
     for name, content in good():
         (ROOT / "good" / f"{name}.bin").write_bytes(content)
     words = {}
+    contiguous = {name: tensor.contiguous() for name, tensor in strided().items()}
+    safetensors.torch.save_file(contiguous, ROOT / "strided.safetensors")
+    (ROOT / "strided.safetensors").chmod(0o644)
     for name, content, said in refused():
         (ROOT / "refused" / f"{name}.bin").write_bytes(content)
         words[name] = said

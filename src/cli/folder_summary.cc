@@ -218,16 +218,21 @@ void add_recurrent_row(const formats::ModelConfig& config, Table& table) {
   }
 }
 
+std::string tower_text(const formats::ModelConfig& tower, int64_t parameters) {
+  const std::string count = format_count(static_cast<double>(parameters));
+  if (tower.layer_count == 0) {
+    return fmt::format("{} parameters, no layers, width {}", count, tower.hidden_size);
+  }
+  return fmt::format("{} parameters, {} layers, width {}, feed-forward {}, {} heads of {}", count,
+                     tower.layer_count, tower.hidden_size, tower.ffn_size, tower.head_count,
+                     tower.head_dim);
+}
+
 void add_image_rows(const FolderSummary& summary, Table& table) {
   const formats::ImageConfig& images = *summary.images;
-  const formats::ModelConfig& tower = images.tower;
   table.row({"images", fmt::format("up to {}, {} rows of a prompt", largest_image_text(images),
                                    images.rows_max())});
-  table.row(
-      {"their tower",
-       fmt::format("{} parameters, {} layers, width {}, feed-forward {}, {} heads of {}",
-                   format_count(static_cast<double>(summary.image_parameters)), tower.layer_count,
-                   tower.hidden_size, tower.ffn_size, tower.head_count, tower.head_dim)});
+  table.row({"their tower", tower_text(images.tower, summary.image_parameters)});
   if (!summary.images_problem.empty()) {
     table.row({"reads no images", summary.images_problem});
   }

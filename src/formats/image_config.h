@@ -42,7 +42,7 @@ inline constexpr int64_t kImageMergeMax = 16;
 // that and of SmolVLM, whose images are cut into tiles (image_config_idefics3.cc). kInternVl: of
 // InternVL 3 and 3.5, with tiles, too (image_config_internvl.cc). kLlava: of LLaVA 1.5, with one
 // tile, LLaVA-NeXT and LLaVA-OneVision (image_config_llava.cc). kGemma4: of images of about one
-// area (image_config_gemma4.cc).
+// area, also without layers (image_config_gemma4.cc).
 enum class ImageFamily {
   kPixtral,
   kGemma3,
@@ -75,8 +75,9 @@ struct TileGrid {
 
 struct ImageConfig {
   ImageFamily family = ImageFamily::kPixtral;
-  // The layers of the tower, as many as run, as those of a model whose tokens are patches and see
-  // all of their image. Where heads turn, half of a head's pairs do by the row, half by the column.
+  // The layers of the tower, as many as run (which may be none), as those of a model whose tokens
+  // are patches and see all of their image. Where heads turn, half of a head's pairs do by the row,
+  // half by the column.
   ModelConfig tower;
   // What a layer's second product of the feed-forward part reads is multiplied with it.
   double activated_scale = 1;

@@ -117,6 +117,53 @@ TEST(Gemma4Images, OfLargerModelsAreOfOtherForm) {
   EXPECT_EQ(config.token_of_row(), 258880);
 }
 
+// As transformers writes what it takes for the model without a tower.
+Gemma4Files unified_files() {
+  Gemma4Files files;
+  files.config.update({{"architectures", {"Gemma4UnifiedForConditionalGeneration"}},
+                       {"model_type", "gemma4_unified"}});
+  files.config["text_config"].update({{"hidden_size", 3840},
+                                      {"model_type", "gemma4_unified_text"},
+                                      {"use_bidirectional_attention", "vision"}});
+  files.config["text_config"].erase("hidden_size_per_layer_input");
+  files.config["vision_config"] = {
+      {"mm_embed_dim", 3840},     {"mm_posemb_size", 1120}, {"model_type", "gemma4_unified_vision"},
+      {"output_proj_dims", 3840}, {"patch_size", 16},       {"pooling_kernel_size", 3},
+      {"rms_norm_eps", 1e-6}};
+  return files;
+}
+
+TEST(Gemma4Images, OfTheUnifiedModelPassNoLayers) {
+  const ImageConfig config = unified_files().read();
+  EXPECT_EQ(config.family, ImageFamily::kGemma4);
+  EXPECT_EQ(config.tower.layer_count, 0);
+  EXPECT_EQ(config.tower.hidden_size, 3840);
+  EXPECT_EQ(config.tower.norm, NormKind::kLayer);
+  EXPECT_EQ(config.tower.norm_eps, 1e-5);
+  EXPECT_EQ(config.projector_norm_eps, 1e-6);
+  EXPECT_EQ(config.patch_size, 48);
+  EXPECT_EQ(config.merge, 1);
+  EXPECT_EQ(config.positions_side, 1120);
+  EXPECT_EQ(config.patches_max(), 280);
+  EXPECT_EQ(config.rows_max(), 280);
+  EXPECT_TRUE(config.mutual_rows);
+  EXPECT_THAT(config.mean, Each(0.0f));
+  EXPECT_THAT(config.deviation, Each(1.0f));
+  // Of an image as with a tower.
+  const ImageConfig other = Gemma4Files().read();
+  EXPECT_EQ(image_layout(config, 1920, 1080), image_layout(other, 1920, 1080));
+
+  Gemma4Files files = unified_files();
+  files.config["vision_config"] = {{"model_type", "gemma4_unified_vision"}};
+  files.config["text_config"].erase("use_bidirectional_attention");
+  files.preprocessor = Json::object();
+  EXPECT_EQ(files.read(), config);
+  files.config["text_config"]["use_bidirectional_attention"] = nullptr;
+  EXPECT_FALSE(files.read().mutual_rows);
+  files.config["vision_config"]["model_type"] = "gemma4_vision";
+  EXPECT_EQ(*files.parse(), std::nullopt);
+}
+
 TEST(Gemma4Images, WhatIsLeftOutIsWhatTransformersTakes) {
   Gemma4Files files;
   for (const char* field : {"boi_token_id", "eoi_token_id", "image_token_id"}) {
@@ -155,37 +202,63 @@ struct Gemma4Field {
   const char* words;
 };
 
-TEST(Gemma4Images, NameTheFieldThatIsWrong) {
-  constexpr auto kConfig = &Gemma4Files::config;
-  constexpr auto kPixels = &Gemma4Files::preprocessor;
-  for (const Gemma4Field& one : {
-           Gemma4Field{kConfig, "/image_token_id", 262144, Code::kCorrupt, "image_token_id"},
-           Gemma4Field{kConfig, "/boi_token_id", -1, Code::kCorrupt, "boi_token_id"},
-           Gemma4Field{kConfig, "/eoi_token_id", 1 << 20, Code::kCorrupt, "eoi_token_id"},
-           Gemma4Field{kConfig, "/vision_config/rms_norm_eps", 0, Code::kCorrupt, "rms_norm_eps"},
-           Gemma4Field{kConfig, "/vision_config/hidden_activation", "silu", Code::kUnsupported,
-                       "hidden_activation"},
-           Gemma4Field{kConfig, "/vision_config/num_key_value_heads", 3, Code::kUnsupported,
-                       "num_key_value_heads"},
-           Gemma4Field{kConfig, "/vision_config/head_dim", 32, Code::kUnsupported, "head_dim"},
-           Gemma4Field{kConfig, "/vision_config/pooling_kernel_size", 0, Code::kCorrupt,
-                       "pooling_kernel_size"},
-           Gemma4Field{kConfig, "/vision_config/position_embedding_size", 839, Code::kCorrupt,
-                       "840 patches of 16 pixels"},
-           Gemma4Field{kConfig, "/vision_config/rope_parameters/rope_type", "yarn",
-                       Code::kUnsupported, "yarn"},
-           Gemma4Field{kPixels, "/patch_size", 14, Code::kCorrupt, "patch_size"},
-           Gemma4Field{kPixels, "/pooling_kernel_size", 2, Code::kCorrupt, "pooling_kernel_size"},
-           Gemma4Field{kPixels, "/max_soft_tokens", 0, Code::kCorrupt, "max_soft_tokens"},
-           Gemma4Field{kPixels, "/max_soft_tokens", 1400, Code::kCorrupt, "65535 pixels"},
-           Gemma4Field{kPixels, "/max_soft_tokens", 1 << 20, Code::kCorrupt, "max_soft_tokens"},
-           Gemma4Field{kPixels, "/do_resize", false, Code::kUnsupported, "do_resize"},
-       }) {
-    Gemma4Files files;
+void expect_named(const Gemma4Files& right, const std::vector<Gemma4Field>& fields) {
+  for (const Gemma4Field& one : fields) {
+    Gemma4Files files = right;
     (files.*one.file)[Json::json_pointer(one.pointer)] = one.value;
     SCOPED_TRACE(std::string(one.pointer) + " " + one.value.dump());
     EXPECT_FAILS_WITH(files.parse(), one.code, one.words);
   }
+}
+
+constexpr auto kConfigFile = &Gemma4Files::config;
+constexpr auto kPixelsFile = &Gemma4Files::preprocessor;
+
+TEST(Gemma4Images, NameTheFieldThatIsWrong) {
+  expect_named(
+      Gemma4Files(),
+      {
+          Gemma4Field{kConfigFile, "/image_token_id", 262144, Code::kCorrupt, "image_token_id"},
+          Gemma4Field{kConfigFile, "/boi_token_id", -1, Code::kCorrupt, "boi_token_id"},
+          Gemma4Field{kConfigFile, "/eoi_token_id", 1 << 20, Code::kCorrupt, "eoi_token_id"},
+          Gemma4Field{kConfigFile, "/vision_config/rms_norm_eps", 0, Code::kCorrupt,
+                      "rms_norm_eps"},
+          Gemma4Field{kConfigFile, "/vision_config/hidden_activation", "silu", Code::kUnsupported,
+                      "hidden_activation"},
+          Gemma4Field{kConfigFile, "/vision_config/num_key_value_heads", 3, Code::kUnsupported,
+                      "num_key_value_heads"},
+          Gemma4Field{kConfigFile, "/vision_config/head_dim", 32, Code::kUnsupported, "head_dim"},
+          Gemma4Field{kConfigFile, "/vision_config/pooling_kernel_size", 0, Code::kCorrupt,
+                      "pooling_kernel_size"},
+          Gemma4Field{kConfigFile, "/vision_config/position_embedding_size", 839, Code::kCorrupt,
+                      "840 patches of 16 pixels"},
+          Gemma4Field{kConfigFile, "/vision_config/rope_parameters/rope_type", "yarn",
+                      Code::kUnsupported, "yarn"},
+          Gemma4Field{kPixelsFile, "/patch_size", 14, Code::kCorrupt, "patch_size"},
+          Gemma4Field{kPixelsFile, "/pooling_kernel_size", 2, Code::kCorrupt,
+                      "pooling_kernel_size"},
+          Gemma4Field{kPixelsFile, "/max_soft_tokens", 0, Code::kCorrupt, "max_soft_tokens"},
+          Gemma4Field{kPixelsFile, "/max_soft_tokens", 1400, Code::kCorrupt, "65535 pixels"},
+          Gemma4Field{kPixelsFile, "/max_soft_tokens", 1 << 20, Code::kCorrupt, "max_soft_tokens"},
+          Gemma4Field{kPixelsFile, "/do_resize", false, Code::kUnsupported, "do_resize"},
+      });
+}
+
+TEST(Gemma4Images, NameTheFieldOfTheUnifiedModelThatIsWrong) {
+  expect_named(
+      unified_files(),
+      {{kConfigFile, "/vision_config/mm_embed_dim", 0, Code::kCorrupt, "mm_embed_dim"},
+       {kConfigFile, "/vision_config/mm_embed_dim", 1 << 20, Code::kCorrupt, "mm_embed_dim"},
+       {kConfigFile, "/vision_config/output_proj_dims", 3841, Code::kUnsupported,
+        "output_proj_dims"},
+       {kConfigFile, "/vision_config/mm_posemb_size", 279, Code::kCorrupt,
+        "279 patches (mm_posemb_size"},
+       {kConfigFile, "/vision_config/rms_norm_eps", 1, Code::kCorrupt, "rms_norm_eps"},
+       {kConfigFile, "/vision_config/patch_size", 128, Code::kCorrupt, "more than 256 pixels"},
+       {kConfigFile, "/vision_config/pooling_kernel_size", 17, Code::kCorrupt,
+        "pooling_kernel_size"},
+       {kPixelsFile, "/patch_size", 48, Code::kCorrupt, "patch_size"},
+       {kPixelsFile, "/pooling_kernel_size", 1, Code::kCorrupt, "pooling_kernel_size"}});
 }
 
 // Sizes of images as the image processor makes them (record_gemma4_towers.py).
@@ -234,7 +307,7 @@ TEST(Gemma4Images, KeepWithinTheirLimit) {
 
 // The ids of conversations with images are those of transformers' processor.
 TEST(Gemma4Images, StandInPromptsAsTheProcessorPutsThem) {
-  for (const std::string name : {"gemma4", "gemma4_clipped"}) {
+  for (const std::string name : {"gemma4", "gemma4_clipped", "gemma4_unified"}) {
     SCOPED_TRACE(name);
     const ImageChats folder = ImageChats::open(name);
     EXPECT_EQ(folder.config.open_token, "<|image>");

@@ -384,10 +384,10 @@ TEST(ImageConfig, HoldsItsLimitsWhateverTheFilesSay) {
     const std::string folder = image_tower_fixture(
         std::array{"mistral3", "mistral3_silu", "pixtral", "gemma3", "gemma3_wide", "idefics3",
                    "smolvlm", "internvl", "internvl_rms", "llava", "llava_next", "llava_onevision",
-                   "gemma4", "gemma4_clipped"}[seed % 14]);
+                   "gemma4", "gemma4_clipped", "gemma4_unified"}[seed % 15]);
     std::string texts[] = {text_of(folder, "config.json"), text_of(folder, "processor_config.json"),
                            text_of(folder, "preprocessor_config.json")};
-    std::string& damaged = texts[seed / 14 % 3];
+    std::string& damaged = texts[seed / 15 % 3];
     if (damaged == "null") continue;
     damaged = Mutator(seed).mutate(damaged);
     const auto config = json_of(texts[0]);

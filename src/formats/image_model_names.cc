@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::string_view kReadsImages[] = {
     "vision_tower.", "multi_modal_projector.", "visual.",    "embed_vision.", "audio_tower.",
-    "embed_audio.",  "vision_model.",          "connector.", "image_newline"};
+    "embed_audio.",  "vision_model.",          "connector.", "image_newline", "vision_embedder."};
 constexpr std::string_view kWhole = "model.";
 
 // Beginnings of names of the language model alone, and what stands there beside images.

@@ -84,10 +84,10 @@ std::vector<ImageGrid> grids_of_pictures(const formats::ImageConfig& config,
 }
 
 constexpr const char* kImageModels[] = {
-    "mistral3",     "mistral3_silu",   "pixtral",  "gemma3",        "gemma3_wide",  "qwen2_vl",
-    "qwen2_5_vl",   "qwen2_5_vl_new",  "qwen3_vl", "qwen3_5",       "qwen3_vl_moe", "qwen3_5_moe",
-    "idefics3",     "smolvlm",         "internvl", "internvl_rms",  "llava",        "llava_next",
-    "llava_siglip", "llava_onevision", "gemma4",   "gemma4_clipped"};
+    "mistral3",     "mistral3_silu",   "pixtral",  "gemma3",         "gemma3_wide",   "qwen2_vl",
+    "qwen2_5_vl",   "qwen2_5_vl_new",  "qwen3_vl", "qwen3_5",        "qwen3_vl_moe",  "qwen3_5_moe",
+    "idefics3",     "smolvlm",         "internvl", "internvl_rms",   "llava",         "llava_next",
+    "llava_siglip", "llava_onevision", "gemma4",   "gemma4_clipped", "gemma4_unified"};
 
 TEST(ImagePlaces, AreThoseOfTransformers) {
   int checked = 0;

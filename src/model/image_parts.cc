@@ -36,6 +36,7 @@ std::unique_ptr<const ImagePart> make_image_entry(const formats::ImageConfig& co
     case formats::ImageFamily::kGemma3:
       return std::make_unique<SiglipEntry>(config, kGemma3Tower);
     case formats::ImageFamily::kGemma4:
+      if (config.tower.layer_count == 0) return std::make_unique<Gemma4UnifiedEntry>(config);
       return std::make_unique<Gemma4Entry>(config);
     case formats::ImageFamily::kIdefics3:
       return std::make_unique<SiglipEntry>(config, kIdefics3Tower);

@@ -13,18 +13,32 @@ namespace {
 
 constexpr int64_t kPixelColours = 3;
 const std::string kTower = "model.vision_tower.";
+const std::string kEmbedder = "model.vision_embedder.";
 
-// Of rows x columns patches, in a table of those of `side` columns and as many rows.
-std::vector<ops::Blend> column_and_row_positions(int64_t rows, int64_t columns, int64_t side) {
+// Where a table has the positions of columns and rows: that of the first row, and how far it is
+// from one to the next.
+struct PositionTable {
+  int64_t first_row, step;
+};
+
+// Of rows x columns patches.
+std::vector<ops::Blend> column_and_row_positions(int64_t rows, int64_t columns,
+                                                 const PositionTable& table) {
   std::vector<ops::Blend> positions;
   for (int64_t y = 0; y < rows; ++y) {
     for (int64_t x = 0; x < columns; ++x) {
-      const auto column = static_cast<int32_t>(x);
-      const auto row = static_cast<int32_t>(side + y);
+      const auto column = static_cast<int32_t>(x * table.step);
+      const auto row = static_cast<int32_t>(table.first_row + y * table.step);
       positions.push_back({.rows = {column, row, column, column}, .weights = {1, 1, 0, 0}});
     }
   }
   return positions;
+}
+
+// How files have the numbers of a patch.
+StoredRows colours_side_by_side(const formats::ImageConfig& config) {
+  return {.turns = config.patch_size * config.patch_size,
+          .parts = std::vector<int64_t>(kPixelColours, 1)};
 }
 
 }  // namespace
@@ -32,10 +46,8 @@ std::vector<ops::Blend> column_and_row_positions(int64_t rows, int64_t columns, 
 Gemma4Entry::Gemma4Entry(const formats::ImageConfig& config)
     : PatchEntry(config, kTower + "patch_embedder.input_proj", false),
       side_(config.positions_side) {
-  const int64_t pixels = config.patch_size * config.patch_size;
   params_.front().as_kernels.reset();
-  params_.front().stored_columns =
-      StoredRows{.turns = pixels, .parts = std::vector<int64_t>(kPixelColours, 1)};
+  params_.front().stored_columns = colours_side_by_side(config);
   positions_ = params_.size();
   const int64_t width = config.tower.hidden_size;
   params_.push_back({.name = kTower + "patch_embedder.position_embedding_table",
@@ -48,17 +60,47 @@ void Gemma4Entry::forward(const ImageTask& task, const BlockWeights& weights, co
   multiply(task, weights, src, dst);
   ops::add_blended_rows(
       task.stream, dst, weights.params[positions_].value,
-      column_and_row_positions(src.rows() / task.patch_columns, task.patch_columns, side_));
+      column_and_row_positions(src.rows() / task.patch_columns, task.patch_columns,
+                               {.first_row = side_, .step = 1}));
+}
+
+Gemma4UnifiedEntry::Gemma4UnifiedEntry(const formats::ImageConfig& config)
+    : PatchEntry(config, kEmbedder + "patch_dense", true, kEmbedder + "patch_ln1") {
+  params_.front().as_kernels.reset();
+  params_.front().stored_columns = colours_side_by_side(config);
+  for (size_t i = 2; i < params_.size(); ++i) {  // n1, behind the matrix and b
+    params_[i].stored_rows = colours_side_by_side(config);
+  }
+  const int64_t width = config.tower.hidden_size;
+  product_norm_ = NormLayer(config.tower, kEmbedder + "patch_ln2", width, true, params_);
+  positions_ = params_.size();
+  params_.push_back({.name = kEmbedder + "pos_embedding",
+                     .shape = Shape{2 * config.positions_side, width},
+                     .as_kernels = Shape{config.positions_side, 2, width}});
+  positions_norm_ = NormLayer(config.tower, kEmbedder + "pos_norm", width, true, params_);
+}
+
+void Gemma4UnifiedEntry::forward(const ImageTask& task, const BlockWeights& weights,
+                                 const TensorView& src, const TensorView& dst) const {
+  multiply(task, weights, src, dst);
+  product_norm_.forward(task.stream, weights, dst, dst, {});
+  ops::add_blended_rows(task.stream, dst, weights.params[positions_].value,
+                        column_and_row_positions(src.rows() / task.patch_columns,
+                                                 task.patch_columns, {.first_row = 1, .step = 2}));
+  positions_norm_.forward(task.stream, weights, dst, dst, {});
 }
 
 Gemma4Projector::Gemma4Projector(const formats::ImageConfig& config)
-    : width_(config.tower.hidden_size), merged_(config.merge * config.merge) {
+    : width_(config.tower.hidden_size),
+      merged_(config.merge * config.merge),
+      factor_(config.tower.layer_count > 0 ? std::sqrt(static_cast<float>(width_)) : 1.0f) {
   if (config.standardises) {
     shift_ = params_.size();
     params_.push_back({.name = kTower + "std_bias", .shape = Shape{width_}});
     params_.push_back({.name = kTower + "std_scale", .shape = Shape{width_}});
   }
   formats::ModelConfig norm = config.tower;
+  norm.norm = formats::NormKind::kRms;
   norm.norm_eps = config.projector_norm_eps;
   norm_ = NormLayer(norm, "", width_, false, params_);
   product_ = Projection(
@@ -89,8 +131,7 @@ void Gemma4Projector::forward(const ImageTask& task, const BlockWeights& weights
   Stream& stream = task.stream;
   Placement at(task.workspace);
   const Work work = place_work(at, src.rows(), task.compute);
-  const float root = std::sqrt(static_cast<float>(width_));
-  pool_patches(stream, work.pooled, src, merged_, shift_ ? -root : root);
+  pool_patches(stream, work.pooled, src, merged_, shift_ ? -factor_ : factor_);
   if (shift_) {
     // As -((b - p) ∘ s): large numbers cancel before there is anything to round.
     const auto number = [&](size_t i) { return weights.params[*shift_ + i].value; };

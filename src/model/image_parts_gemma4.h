@@ -1,11 +1,13 @@
 // The ends of a tower of Gemma 4, and the names of its layers (image_parts.h).
 //
-//   Gemma4Entry      dst [T, D] = src Wpᵀ + P     files hold Wp with the colours of a pixel side by
-//                                                 side; P of a patch is that of its column plus
-//                                                 that of its row, of N learned ones each
-//   Gemma4Projector  p = √D · means of m² rows of src     [R, D], or (p - b) ∘ s of them
-//                    dst [R, W] = norm(p) Wiᵀ             a norm without weights
-// p is f32, what the product reads is in the compute type.
+//   Gemma4Entry         dst [T, D] = src Wpᵀ + P
+//   Gemma4UnifiedEntry  dst [T, D] = n3(n2(n1(src) Wpᵀ + b) + P)    three LayerNorms
+//   Gemma4Projector     p = √D · means of m² rows of src     [R, D], or (p - b) ∘ s of them; where
+//                                                            there are no layers src itself
+//                       dst [R, W] = norm(p) Wiᵀ             a norm without weights
+// Files hold what patches are multiplied with (Wp, n1) with the colours of a pixel side by side. P
+// of a patch is that of its column plus that of its row, of N learned ones each. p is f32, what the
+// product reads is in the compute type.
 // Internal to image_parts.cc. Threads: as ImagePart.
 #pragma once
 
@@ -31,6 +33,19 @@ class Gemma4Entry final : public PatchEntry {
   size_t positions_ = 0;  // their place among the parameters: those of columns, then those of rows
 };
 
+class Gemma4UnifiedEntry final : public PatchEntry {
+ public:
+  explicit Gemma4UnifiedEntry(const formats::ImageConfig& config);
+
+  void forward(const ImageTask& task, const BlockWeights& weights, const TensorView& src,
+               const TensorView& dst) const override;
+
+ private:
+  NormLayer product_norm_;    // n2
+  size_t positions_ = 0;      // their place among the parameters, column and row in turns
+  NormLayer positions_norm_;  // n3
+};
+
 class Gemma4Projector final : public ImagePart {
  public:
   explicit Gemma4Projector(const formats::ImageConfig& config);
@@ -50,6 +65,7 @@ class Gemma4Projector final : public ImagePart {
 
   int64_t width_;
   int64_t merged_;               // m²
+  float factor_;                 // of the means
   std::optional<size_t> shift_;  // b among the parameters; s follows
   NormLayer norm_;
   Projection product_;

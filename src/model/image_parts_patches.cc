@@ -4,7 +4,8 @@
 
 namespace jige::model {
 
-PatchEntry::PatchEntry(const formats::ImageConfig& config, const std::string& name, bool bias) {
+PatchEntry::PatchEntry(const formats::ImageConfig& config, const std::string& name, bool bias,
+                       const std::string& norm) {
   constexpr int64_t kColours = 3;
   const int64_t patch = config.patch_size;
   const int64_t width = config.tower.hidden_size;
@@ -12,11 +13,18 @@ PatchEntry::PatchEntry(const formats::ImageConfig& config, const std::string& na
       {.parts = {{name, width}}, .inputs = kColours * patch * patch, .bias = bias}, params_);
   params_.front().as_kernels = Shape{width, kColours, patch, patch};
   packed_ = PackedSizes(&patches_);
+  if (!norm.empty()) norm_ = NormLayer(config.tower, norm, patches_.inputs(), true, params_);
+}
+
+// None where the patches themselves are multiplied.
+TensorView PatchEntry::place_rows(Placement& at, int64_t patch_count, DType compute) const {
+  if (compute == DType::kF32 && !norm_.exists()) return {};
+  return at.take(compute, Shape{patch_count, patches_.inputs()});
 }
 
 int64_t PatchEntry::workspace_bytes(int64_t patch_count, DType compute) const {
   Placement at;
-  if (compute != DType::kF32) at.take(compute, Shape{patch_count, patches_.inputs()});
+  place_rows(at, patch_count, compute);
   return at.peak_bytes();
 }
 
@@ -24,13 +32,14 @@ double PatchEntry::forward_flops(double patch_count) const { return 2 * patch_co
 
 void PatchEntry::multiply(const ImageTask& task, const BlockWeights& weights, const TensorView& src,
                           const TensorView& dst) const {
-  TensorView rows = src;
-  if (task.compute != DType::kF32) {
-    Placement at(task.workspace);
-    rows = at.take(task.compute, src.shape);
+  Placement at(task.workspace);
+  const TensorView rows = place_rows(at, src.rows(), task.compute);
+  if (norm_.exists()) {
+    norm_.forward(task.stream, weights, rows, src, {});
+  } else if (rows) {
     ops::scale(task.stream, rows, src, 1.0f);
   }
-  patches_.forward(task.stream, weights, task.compute, {.dst = dst, .src = rows});
+  patches_.forward(task.stream, weights, task.compute, {.dst = dst, .src = rows ? rows : src});
 }
 
 }  // namespace jige::model

@@ -25,10 +25,10 @@ namespace {
 using testing::value_of;
 
 constexpr const char* kTowers[] = {
-    "mistral3",     "mistral3_silu",   "pixtral",  "gemma3",        "gemma3_wide",  "qwen2_vl",
-    "qwen2_5_vl",   "qwen2_5_vl_new",  "qwen3_vl", "qwen3_5",       "qwen3_vl_moe", "qwen3_5_moe",
-    "idefics3",     "smolvlm",         "internvl", "internvl_rms",  "llava",        "llava_next",
-    "llava_siglip", "llava_onevision", "gemma4",   "gemma4_clipped"};
+    "mistral3",     "mistral3_silu",   "pixtral",  "gemma3",         "gemma3_wide",   "qwen2_vl",
+    "qwen2_5_vl",   "qwen2_5_vl_new",  "qwen3_vl", "qwen3_5",        "qwen3_vl_moe",  "qwen3_5_moe",
+    "idefics3",     "smolvlm",         "internvl", "internvl_rms",   "llava",         "llava_next",
+    "llava_siglip", "llava_onevision", "gemma4",   "gemma4_clipped", "gemma4_unified"};
 constexpr int kPictures = 6;
 
 std::string tower_folder(const std::string& name) {

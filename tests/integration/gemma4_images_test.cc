@@ -18,9 +18,10 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// With rows that see one another, and with inputs of layers.
+// With rows that see one another, with inputs of layers, and without a tower.
 constexpr const char* kMutual = "gemma4";
 constexpr const char* kWithInputs = "gemma4_clipped";
+constexpr const char* kUnified = "gemma4_unified";
 
 std::string gemma4_folder(const std::string& name) {
   return std::string(JIGE_SOURCE_DIR) + "/tests/fixtures/image_towers/" + name;
@@ -34,7 +35,7 @@ Outcome generate_gemma4(const std::string& name, const std::vector<std::string>&
 }
 
 TEST(Gemma4Images, AreAnsweredAsByTransformers) {
-  for (const std::string name : {kMutual, kWithInputs}) {
+  for (const std::string name : {kMutual, kWithInputs, kUnified}) {
     SCOPED_TRACE(name);
     const Json recorded = recorded_conversation(gemma4_folder(name), 0);
     const Outcome outcome = generate_gemma4(name, {});
@@ -50,7 +51,7 @@ TEST(Gemma4Images, AreAnsweredAsByTransformers) {
 }
 
 TEST(Gemma4Images, AreServedWhateverFitsIntoAnIteration) {
-  for (const std::string name : {kMutual, kWithInputs}) {
+  for (const std::string name : {kMutual, kWithInputs, kUnified}) {
     SCOPED_TRACE(name);
     const Serving server({gemma4_folder(name), "--batch-tokens", "16"});
     EXPECT_THAT(server.get("/v1/models").body, HasSubstr("\"reads_images\":true"));

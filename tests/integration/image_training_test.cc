@@ -40,6 +40,7 @@ const std::vector<TrainedFamily> kTrainedFamilies = {
     {.name = "gemma3_wide"},
     {.name = "gemma4"},
     {.name = "gemma4_clipped"},
+    {.name = "gemma4_unified"},
     {.name = "idefics3", .micro_tokens = 400},
     {.name = "internvl", .micro_tokens = 300},
     {.name = "internvl_rms", .micro_tokens = 200},

@@ -35,6 +35,8 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
+import gemma4_unified
+
 STEPS, RATE, DECAY, CLEAR = 2, 1e-3, 1.0, 1e-4
 # Folders without a processor_config.json that names their class.
 PROCESSORS = dict(qwen2_vl="Qwen2VLProcessor", qwen2_5_vl="Qwen2_5_VLProcessor",
@@ -66,11 +68,14 @@ def load_processor(folder):
                 dict(check_argument_for_proper_class=lambda *_: None))
     tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
     told = {k: v for k, v in own.items() if k not in ("processor_class", "image_processor")}
-    if name == "Gemma4Processor":  # which asks for processors of sounds and videos
-        told.update(feature_extractor=None, video_processor=None)
-        pixels = transformers.models.gemma4.image_processing_pil_gemma4
+    if name in ("Gemma4Processor", "Gemma4UnifiedProcessor"):
+        told.update(feature_extractor=None, video_processor=None)  # of sounds and videos
+        models = transformers.models
+        pixels = (gemma4_unified.pixels if "Unified" in name
+                  else models.gemma4.image_processing_pil_gemma4)
         pixels._SUPPORTED_SOFT_TOKENS = (own["image_seq_length"],)  # others than published
-    return made(image_processor=AutoImageProcessor.from_pretrained(folder, backend="pil"),
+    backend = "torchvision" if "Unified" in name else "pil"
+    return made(image_processor=AutoImageProcessor.from_pretrained(folder, backend=backend),
                 tokenizer=tokenizer, chat_template=tokenizer.chat_template, **told)
 
 
@@ -206,6 +211,8 @@ def learn_adapter(folder, run, documents):
 def main():
     torch.set_num_threads(1)
     Image.Image.resize = rows_first(Image.Image.resize)
+    gemma4_unified.resize_by_pillow()
+    gemma4_unified.see_as_generating()
     chats, *folders = sys.argv[1:]
     with open(chats) as file:
         messages = [json.loads(line)["messages"] for line in file]

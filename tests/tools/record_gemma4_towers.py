@@ -4,7 +4,7 @@
 
 The default is tests/fixtures/image_towers, all. Writes the files that record_image_towers.py names,
 where rows.I are what the tower multiplies: as the weight of a convolution has the numbers of a
-patch, around zero; and
+patch, around zero where there is a tower; and
 
     layouts_gemma4.json   what becomes of pictures of some sizes by image processors as published
 """
@@ -17,9 +17,17 @@ import sys
 import safetensors.torch
 import torch
 from PIL import Image
-from transformers import Gemma4Config, Gemma4ForConditionalGeneration, Gemma4Processor
+from transformers import (
+    Gemma4Config,
+    Gemma4ForConditionalGeneration,
+    Gemma4Processor,
+    Gemma4UnifiedConfig,
+    Gemma4UnifiedForConditionalGeneration,
+    Gemma4UnifiedProcessor,
+)
 from transformers.models.gemma4 import image_processing_pil_gemma4 as pixels
 
+import gemma4_unified
 from record_cut_towers import converse
 from record_image_towers import (
     IMAGE,
@@ -77,6 +85,13 @@ MODELS = {
                     rms_norm_eps=1e-2,
                     rope_parameters=dict(rope_type="axial", rope_theta=30.0)),
     ),
+    # Without a tower.
+    "gemma4_unified": dict(
+        seed=2475, rows=14, old=False, unified=True,
+        text=dict(layer_types=["sliding_attention", "sliding_attention", "full_attention"]),
+        vision=dict(patch_size=2, pooling_kernel_size=3, mm_embed_dim=28, mm_posemb_size=17,
+                    output_proj_dims=28, rms_norm_eps=1e-2),
+    ),
 }
 
 # (soft tokens, patch, patches of a row's side)
@@ -85,11 +100,14 @@ LAYOUT_SIZES = [(1, 1), (3, 2), (640, 480), (480, 640), (1920, 1080), (37, 4000)
                 (768, 768), (815, 816), (48, 48), (5000, 4999), (20000, 30), (13, 7777)]
 
 
-class WithoutSound(Gemma4Processor):
+def without_sound(processor):
     """A processor that needs no processors of sounds and videos."""
 
-    def check_argument_for_proper_class(self, name, argument):
-        return None
+    class WithoutSound(processor):
+        def check_argument_for_proper_class(self, name, argument):
+            return None
+
+    return WithoutSound
 
 
 def make_tokenizer():
@@ -139,18 +157,28 @@ def settle(model, generator):
 class Recorder:
     def __init__(self, tiny):
         self.tiny = tiny
+        self.unified = tiny.get("unified", False)
         vision = tiny["vision"]
-        self.patch, self.merge = vision["patch_size"], vision["pooling_kernel_size"]
+        patch, merge = vision["patch_size"], vision["pooling_kernel_size"]
+        self.patch = patch * merge if self.unified else patch
         self.tokenizer = make_tokenizer()
-        image = pixels.Gemma4ImageProcessorPil(
-            patch_size=self.patch, pooling_kernel_size=self.merge, max_soft_tokens=tiny["rows"])
+        kind = (gemma4_unified.pixels.Gemma4UnifiedImageProcessor if self.unified
+                else pixels.Gemma4ImageProcessorPil)
+        image = kind(patch_size=patch, pooling_kernel_size=merge, max_soft_tokens=tiny["rows"])
         self.fields = json.loads(image.to_json_string())
-        self.own = dict(processor_class="Gemma4Processor", image_seq_length=tiny["rows"])
-        self.processor = WithoutSound(None, image, self.tokenizer, None, chat_template=TEMPLATE)
+        processor = Gemma4UnifiedProcessor if self.unified else Gemma4Processor
+        self.own = dict(processor_class=processor.__name__, image_seq_length=tiny["rows"])
+        self.processor = without_sound(processor)(
+            None, image, self.tokenizer, None, chat_template=TEMPLATE)
 
     def model(self):
-        return Gemma4ForConditionalGeneration(Gemma4Config(
-            text_config=GEMMA4 | dict(self.tiny["text"], model_type="gemma4_text",
+        config, model, text = (
+            (Gemma4UnifiedConfig, Gemma4UnifiedForConditionalGeneration, "gemma4_unified_text")
+            if self.unified else (Gemma4Config, Gemma4ForConditionalGeneration, "gemma4_text"))
+        layers = {name: value for name, value in GEMMA4.items()
+                  if not (self.unified and "per_layer_input" in name)}
+        return model(config(
+            text_config=layers | dict(self.tiny["text"], model_type=text,
                                       max_position_embeddings=256, eos_token_id=1, bos_token_id=2,
                                       pad_token_id=0),
             vision_config=self.tiny["vision"], audio_config=None, image_token_id=IMAGE,
@@ -165,7 +193,8 @@ class Recorder:
         """Of one picture, without what only fills."""
         there = (made["image_position_ids"][0] >= 0).all(-1)
         numbers = made["pixel_values"][0][there].reshape(-1, self.patch, self.patch, 3)
-        return (2 * (numbers - 0.5)).permute(0, 3, 1, 2).flatten(1).contiguous()
+        numbers = numbers if self.unified else 2 * (numbers - 0.5)
+        return numbers.permute(0, 3, 1, 2).flatten(1).contiguous()
 
     def features(self, model, made):
         return model.model.get_image_features(
@@ -226,7 +255,10 @@ def main():
     root = sys.argv[1] if len(sys.argv) > 1 else root
     torch.set_num_threads(1)
     rows_first()
-    pixels._SUPPORTED_SOFT_TOKENS = tuple(tiny["rows"] for tiny in MODELS.values())
+    gemma4_unified.resize_by_pillow()
+    gemma4_unified.see_as_generating()
+    for processor in (pixels, gemma4_unified.pixels):
+        processor._SUPPORTED_SOFT_TOKENS = tuple(tiny["rows"] for tiny in MODELS.values())
     for name, tiny in MODELS.items():
         if len(sys.argv) <= 2 or name in sys.argv[2:]:
             record(name, tiny, root)

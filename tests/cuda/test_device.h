@@ -46,25 +46,30 @@ class CudaTest : public ::testing::Test {
   };
   // About normal numbers times `deviation`, rounded to the type: f32, bf16 or f16.
   Pair random(DType dtype, Shape shape, float deviation = 1.0f) {
-    const Pair pair = filled(dtype, shape);
-    for (int64_t i = 0; i < shape.count(); ++i)
-      set(pair.host, i, deviation * rough_normal(random_));
+    const Pair pair = made(dtype, shape);
+    const int64_t count = shape.count();
+    for (int64_t i = 0; i < count; ++i) set(pair.host, i, deviation * rough_normal(random_));
     to_gpu(pair);
     return pair;
   }
   // Every byte 0xff in both: NaN, or -1 in i32.
   Pair filled(DType dtype, Shape shape) {
-    tensors_.push_back(std::move(*host_arena_.make(dtype, shape)));
-    Pair pair;
-    pair.host = tensors_.back().view();
+    const Pair pair = made(dtype, shape);
     std::memset(pair.host.data, 0xff, static_cast<size_t>(dtype_bytes(dtype, shape.count())));
-    tensors_.push_back(std::move(*gpu_arena_->make(dtype, shape)));
-    pair.gpu = tensors_.back().view();
     to_gpu(pair);
     return pair;
   }
+  // Not written yet.
+  Pair made(DType dtype, Shape shape) {
+    Pair pair;
+    tensors_.push_back(std::move(*host_arena_.make(dtype, shape)));
+    pair.host = tensors_.back().view();
+    tensors_.push_back(std::move(*gpu_arena_->make(dtype, shape)));
+    pair.gpu = tensors_.back().view();
+    return pair;
+  }
   Pair integers(const std::vector<int32_t>& values) {
-    const Pair pair = filled(DType::kI32, Shape{static_cast<int64_t>(values.size())});
+    const Pair pair = made(DType::kI32, Shape{static_cast<int64_t>(values.size())});
     std::memcpy(pair.host.data, values.data(), values.size() * 4);
     to_gpu(pair);
     return pair;

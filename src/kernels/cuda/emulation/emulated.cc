@@ -16,6 +16,7 @@
 #include "kernels/cuda/emulation/current_gpu.h"
 #include "kernels/cuda/emulation/device_memory.h"
 #include "kernels/cuda/emulation/late_queue.h"
+#include "kernels/cuda/emulation/switch_stack.h"
 #include "tensor/dtype.h"
 
 #if defined(__SANITIZE_THREAD__)
@@ -41,31 +42,6 @@ struct AsyncCopy {
   void* to;
   const void* from;  // null: zeros
 };
-
-// Saves what a function must keep on the stack, leaves the stack pointer in *from, and goes on from
-// `to`: a switch of fibers without a system call.
-extern "C" void jige_switch_stack(void** from, void* to);
-asm(R"(
-.text
-.type jige_switch_stack, @function
-jige_switch_stack:
-  pushq %rbp
-  pushq %rbx
-  pushq %r12
-  pushq %r13
-  pushq %r14
-  pushq %r15
-  movq %rsp, (%rdi)
-  movq %rsi, %rsp
-  popq %r15
-  popq %r14
-  popq %r13
-  popq %r12
-  popq %rbx
-  popq %rbp
-  ret
-.size jige_switch_stack, .-jige_switch_stack
-)");
 
 // What the thread sanitizer has to know of a stack that code runs on.
 struct SanitizerFiber {
@@ -114,10 +90,12 @@ struct Block {
   SanitizerFiber scheduler_sanitizer;
   std::vector<Fiber> fibers;
   std::vector<Warp> warps;
-  size_t count = 0;    // of fibers in use
-  size_t current = 0;  // the one that runs
-  size_t live = 0;     // those that have not ended
-  size_t waiting = 0;  // of those, who wait for the block
+  size_t count = 0;        // of fibers in use
+  size_t current = 0;      // the one that runs
+  Fiber* fiber = nullptr;  // the same
+  Warp* warp = nullptr;    // its warp
+  size_t live = 0;         // those that have not ended
+  size_t waiting = 0;      // of those, who wait for the block
   const std::function<void()>* body = nullptr;
   std::vector<std::byte> shared;
   int gpu = 0;                                 // that the launch is on
@@ -127,14 +105,16 @@ struct Block {
 Block the_block;
 inline Block& block() { return the_block; }
 
-Fiber& current() { return block().fibers[block().current]; }
-Warp& warp() { return block().warps[block().current / kLanes]; }
+Fiber& current() { return *block().fiber; }
+Warp& warp() { return *block().warp; }
 
 // Makes fiber `i` the one that runs, and saves where the running one stood in *from.
 void go_on(size_t i, void** from) {
   Block& one = block();
   Fiber& fiber = one.fibers[i];
   one.current = i;
+  one.fiber = &fiber;
+  one.warp = &one.warps[i / kLanes];
   lane_that_runs = static_cast<int>(i % kLanes);
   threadIdx = fiber.index;
   fiber.sanitizer.enter();
@@ -198,12 +178,15 @@ void fiber_main() {
   }
 }
 
-// As if fiber_main had been called, with room for the six registers that the switch takes back.
-void make_stack(Fiber& fiber) {
-  constexpr uintptr_t kAlignment = 16;
+// As if fiber_main had been called, with room for the six registers that the switch takes back. The
+// lanes of a warp, which take turns, have theirs at places of a page that share few cache lines.
+void make_stack(Fiber& fiber, size_t lane) {
+  constexpr uintptr_t kAlignment = 64;
+  constexpr uintptr_t kPage = 4096;
   constexpr int kRegisters = 6;
   fiber.stack = std::make_unique_for_overwrite<std::byte[]>(kStackBytes);  // most is never used
-  const auto end = reinterpret_cast<uintptr_t>(fiber.stack.get() + kStackBytes);
+  const auto end =
+      reinterpret_cast<uintptr_t>(fiber.stack.get() + kStackBytes) - lane * (kPage / kLanes);
   auto* top = reinterpret_cast<void**>(end / kAlignment * kAlignment);
   *--top = nullptr;
   *--top = reinterpret_cast<void*>(fiber_main);
@@ -267,7 +250,9 @@ void make_fibers(const LaunchShape& shape) {
   Block& one = block();
   one.count = size_t{shape.block.x} * shape.block.y * shape.block.z;
   JIGE_CHECK(one.count > 0 && one.count <= 1024, "a block of {} threads", one.count);
-  while (one.fibers.size() < one.count) make_stack(one.fibers.emplace_back());
+  for (size_t i = one.fibers.size(); i < one.count; ++i) {
+    make_stack(one.fibers.emplace_back(), i % kLanes);
+  }
   one.warps.resize((one.count + kLanes - 1) / kLanes);
   size_t i = 0;
   for (unsigned z = 0; z < shape.block.z; ++z) {

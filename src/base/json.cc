@@ -9,17 +9,10 @@
 #include <vector>
 
 #include "base/json_error.h"
+#include "base/json_object.h"
 
 namespace jige {
 namespace {
-
-// The member, or nullptr when it is absent or null.
-const Json* find_member(const Json& object, std::string_view field) {
-  if (!object.is_object()) return nullptr;
-  const auto it = object.find(std::string(field));
-  if (it == object.end() || it->is_null()) return nullptr;
-  return &*it;
-}
 
 tl::unexpected<Error> wrong_type(const Json& value, std::string_view field, std::string_view where,
                                  std::string_view wanted) {
@@ -30,7 +23,7 @@ tl::unexpected<Error> wrong_type(const Json& value, std::string_view field, std:
 }
 
 tl::unexpected<Error> absent(const Json& object, std::string_view field, std::string_view where) {
-  const bool null = object.is_object() && object.contains(std::string(field));
+  const bool null = object.is_object() && object.contains(field);
   return fail(Code::kNotFound, "{}: field \"{}\" is {}", where, field, null ? "null" : "missing");
 }
 
@@ -59,8 +52,15 @@ bool as_int(const Json& value, int64_t& out) {
 // one by one; beyond a few members this one keeps a map of them, so that its time is linear.
 class Builder final : public nlohmann::json_sax<Json> {
  public:
-  Builder(int depth_max, size_t values_max)
-      : depth_max_(static_cast<size_t>(depth_max)), values_max_(values_max) {}
+  struct Options {
+    int depth_max = kJsonDepthMax;
+    size_t values_max = SIZE_MAX;
+    bool object_alone = false;  // the top must be one, and no name may be given twice
+  };
+  explicit Builder(const Options& options)
+      : depth_max_(static_cast<size_t>(options.depth_max)),
+        values_max_(options.values_max),
+        object_alone_(options.object_alone) {}
 
   Json& value() { return root_; }
   // Why the reading ended early: of the library's, without a place, and of ours.
@@ -89,6 +89,9 @@ class Builder final : public nlohmann::json_sax<Json> {
       }
       if (!object.places.empty()) object.places.emplace(name, at);
       members.emplace_back(std::move(name), Json());
+    } else if (object_alone_) {
+      refusal_ = fmt::format("field \"{}\" appears twice", name);
+      return false;
     }
     member_ = &(members.begin() + static_cast<ptrdiff_t>(at))->second;
     return true;
@@ -129,13 +132,17 @@ class Builder final : public nlohmann::json_sax<Json> {
     container.push_back(std::move(value));
     return &container.back();
   }
-  bool count() {
+  bool count(bool is_object) {
+    if (object_alone_ && open_.empty() && !is_object) {
+      refusal_ = "must be a JSON object";
+      return false;
+    }
     if (value_count_++ < values_max_) return true;
     refusal_ = fmt::format("the JSON has more than {} values", values_max_);
     return false;
   }
   bool put(Json value) {
-    if (!count()) return false;
+    if (!count(false)) return false;
     place(std::move(value));
     return true;
   }
@@ -144,7 +151,7 @@ class Builder final : public nlohmann::json_sax<Json> {
       refusal_ = fmt::format("JSON is nested deeper than {} levels", depth_max_);
       return false;
     }
-    if (!count()) return false;
+    if (!count(container.is_object())) return false;
     open_.push_back({place(std::move(container)), {}});
     return true;
   }
@@ -155,6 +162,7 @@ class Builder final : public nlohmann::json_sax<Json> {
 
   const size_t depth_max_;
   const size_t values_max_;
+  const bool object_alone_;
   size_t value_count_ = 0;
   Json root_;
   std::vector<Open> open_;  // from the outermost in
@@ -162,10 +170,7 @@ class Builder final : public nlohmann::json_sax<Json> {
   std::string syntax_error_, refusal_;
 };
 
-}  // namespace
-
-Result<Json> parse_json(std::string_view text, std::string_view where, int depth_max,
-                        size_t values_max) {
+Result<Json> build(std::string_view text, std::string_view where, const Builder::Options& options) {
   const auto invalid = [&](std::string_view what) {
     return fail(Code::kCorrupt, "{}: not valid JSON: {}", where, json_error_text(what, text));
   };
@@ -174,7 +179,7 @@ Result<Json> parse_json(std::string_view text, std::string_view where, int depth
     return fail(Code::kCorrupt, "{}: JSON holds a NUL byte", where);
   }
   try {
-    Builder builder(depth_max, values_max);
+    Builder builder(options);
     if (Json::sax_parse(text.begin(), text.end(), &builder)) return std::move(builder.value());
     if (builder.refusal().empty()) return invalid(builder.syntax_error());
     return fail(Code::kCorrupt, "{}: {}", where, builder.refusal());
@@ -183,18 +188,29 @@ Result<Json> parse_json(std::string_view text, std::string_view where, int depth
   }
 }
 
+}  // namespace
+
+Result<Json> parse_json(std::string_view text, std::string_view where, int depth_max,
+                        size_t values_max) {
+  return build(text, where, {.depth_max = depth_max, .values_max = values_max});
+}
+
+Result<Json> parse_json_object(std::string_view text, std::string_view where) {
+  return build(text, where, {.object_alone = true});
+}
+
 std::string dump_json(const Json& json, int indent) {
   return json.dump(indent, ' ', false, Json::error_handler_t::replace);
 }
 
 const Json* find_field(const Json& object, std::string_view field) {
   if (!object.is_object()) return nullptr;
-  const auto found = object.find(std::string(field));
+  const auto found = object.find(field);
   return found == object.end() || found->is_null() ? nullptr : &*found;
 }
 
 Result<int64_t> get_int(const Json& object, std::string_view field, std::string_view where) {
-  const Json* value = find_member(object, field);
+  const Json* value = find_field(object, field);
   if (!value) return absent(object, field, where);
   int64_t number = 0;
   if (!as_int(*value, number)) return wrong_type(*value, field, where, "an integer");
@@ -203,12 +219,12 @@ Result<int64_t> get_int(const Json& object, std::string_view field, std::string_
 
 Result<int64_t> get_int_or(const Json& object, std::string_view field, int64_t fallback,
                            std::string_view where) {
-  if (!find_member(object, field)) return fallback;
+  if (!find_field(object, field)) return fallback;
   return get_int(object, field, where);
 }
 
 Result<double> get_number(const Json& object, std::string_view field, std::string_view where) {
-  const Json* value = find_member(object, field);
+  const Json* value = find_field(object, field);
   if (!value) return absent(object, field, where);
   if (!value->is_number()) return wrong_type(*value, field, where, "a number");
   return value->get<double>();
@@ -216,20 +232,20 @@ Result<double> get_number(const Json& object, std::string_view field, std::strin
 
 Result<double> get_number_or(const Json& object, std::string_view field, double fallback,
                              std::string_view where) {
-  if (!find_member(object, field)) return fallback;
+  if (!find_field(object, field)) return fallback;
   return get_number(object, field, where);
 }
 
 Result<bool> get_bool_or(const Json& object, std::string_view field, bool fallback,
                          std::string_view where) {
-  const Json* value = find_member(object, field);
+  const Json* value = find_field(object, field);
   if (!value) return fallback;
   if (!value->is_boolean()) return wrong_type(*value, field, where, "true or false");
   return value->get<bool>();
 }
 
 Result<std::string> get_string(const Json& object, std::string_view field, std::string_view where) {
-  const Json* value = find_member(object, field);
+  const Json* value = find_field(object, field);
   if (!value) return absent(object, field, where);
   if (!value->is_string()) return wrong_type(*value, field, where, "a string");
   return value->get<std::string>();
@@ -237,7 +253,7 @@ Result<std::string> get_string(const Json& object, std::string_view field, std::
 
 Result<std::string> get_string_or(const Json& object, std::string_view field,
                                   std::string_view fallback, std::string_view where) {
-  if (!find_member(object, field)) return std::string(fallback);
+  if (!find_field(object, field)) return std::string(fallback);
   return get_string(object, field, where);
 }
 

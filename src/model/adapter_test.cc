@@ -187,18 +187,20 @@ TEST(AdapterTest, ModulesAreFoundByTheNamesThatAdaptersHaveForThem) {
   EXPECT_EQ(found("transformer.h.1.mlp.c_fc_0"), "");
 }
 
-// The adapter of all modules for every fixture, one of the others in turn.
+// The adapter of all modules for every fixture, one of the others in turn for every second one.
 TEST(AdapterTest, GivesWhatTheMergedFolderGives) {
   CpuDevice device({.thread_count = 1});
-  size_t other = 1;
+  size_t turn = 0;
   for (const std::string& name : fixture_names()) {
     const TempFolder folder;
     const auto& adapters = three_adapters(name);
     const auto model =
         value_of(InferenceModel::load(fixture(name), device, options_with(adapters)));
     const Tokens tokens = some_tokens(40, 1);
-    other = 3 - other;
-    for (const size_t i : {size_t{0}, other}) {
+    std::vector<size_t> tried = {0};
+    if (turn % 2 == 0) tried.push_back(1 + turn / 2 % 2);
+    ++turn;
+    for (const size_t i : tried) {
       const std::string merged = folder / ("merged" + std::to_string(i));
       succeed(merge_adapter(fixture(name), adapters[i].folder, merged));
       const auto whole = value_of(InferenceModel::load(merged, device, options_with({})));

@@ -58,6 +58,14 @@ inline void succeed(const Status& status) {
   ASSERT_TRUE(status.has_value()) << status.error().message;
 }
 
+// The configuration of a fixture, read once.
+inline const formats::ModelConfig& fixture_config(const std::string& name) {
+  static std::map<std::string, formats::ModelConfig> read;
+  const auto at = read.find(name);
+  if (at != read.end()) return at->second;
+  return read[name] = value_of(formats::load_model_config(fixture(name)));
+}
+
 using Sequence = std::vector<int32_t>;
 
 inline std::vector<Sequence> random_sequences(const std::vector<int>& lengths, int64_t vocab_size,

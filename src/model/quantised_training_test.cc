@@ -1,6 +1,8 @@
 // Adapters on a base whose matrices are quantised: the function that is trained, and its memory.
 #include <algorithm>
+#include <map>
 #include <optional>
+#include <tuple>
 
 #include "model/model_test_support.h"
 #include "ops/linear.h"
@@ -84,19 +86,38 @@ WeightFormat format_of_matrix(WeightFormat format, const ParamSpec& spec, bool i
   return is_head ? WeightFormat::kQ8 : format;
 }
 
+// The numbers of a matrix moved to levels, or what blocks of a format keep of those. Seed, name and
+// shape say what they were: they are made once.
+const std::vector<float>& numbers_of_levels(Stream& stream, const std::vector<float>& levels,
+                                            std::optional<WeightFormat> format,
+                                            const ParamSpec& spec,
+                                            const std::vector<float>& values) {
+  static std::map<std::tuple<bool, std::optional<WeightFormat>, std::string, std::string>,
+                  std::vector<float>>
+      made;
+  std::vector<float>& numbers = made[{levels == kEven, format, spec.name, spec.shape.to_string()}];
+  if (!numbers.empty()) return numbers;
+  numbers = format ? numbers_of_levels(stream, levels, std::nullopt, spec, values) : values;
+  if (format) {
+    quantise_and_back(stream, *format, spec.shape, numbers);
+  } else {
+    move_to_levels(levels, spec.shape, numbers);
+  }
+  return numbers;
+}
+
 // A base whose matrices have nearly these levels, or the same with the numbers that remain of its
 // matrices; routers stay whole.
 void fill_base_of_levels(Trainee& trainee, const std::vector<float>& levels,
                          std::optional<WeightFormat> numbers_of) {
   const size_t head = trainee.architecture().head_node();
-  testing::fill_base(
-      trainee, 21, [&](size_t node, const ParamSpec& spec, std::vector<float>& values) {
-        if (!is_quantised(spec)) return;
-        move_to_levels(levels, spec.shape, values);
-        if (!numbers_of) return;
-        quantise_and_back(trainee.stream(), format_of_matrix(*numbers_of, spec, node == head),
-                          spec.shape, values);
-      });
+  testing::fill_base(trainee, 21,
+                     [&](size_t node, const ParamSpec& spec, std::vector<float>& values) {
+                       if (!is_quantised(spec)) return;
+                       std::optional<WeightFormat> format;
+                       if (numbers_of) format = format_of_matrix(*numbers_of, spec, node == head);
+                       values = numbers_of_levels(trainee.stream(), levels, format, spec, values);
+                     });
 }
 
 void expect_bits_of_the_numbers(const formats::ModelConfig& config, DType compute,

@@ -50,8 +50,12 @@ Status check_tensor(const formats::TensorFolder& files, const std::string& name,
 // The name that the files have for a stacked tensor, or for its parts; its own where they have
 // none.
 std::string stored_tensor(const formats::TensorFolder& files, const StackedPlace& place) {
+  const auto has = [&](const std::string& name) {
+    return files.find(name) || files.find(name + kBlocks);
+  };
+  if (has(place.tensor)) return place.tensor;  // the first of them, and the usual one
   for (std::string& name : Architecture::names_in_files(place.tensor)) {
-    if (files.find(name) || files.find(name + kBlocks)) return std::move(name);
+    if (has(name)) return std::move(name);
   }
   return place.tensor;
 }

@@ -124,9 +124,9 @@ class UsedNames {
     }
   }
   bool contains(std::string_view name) const {
-    if (names_.contains(name)) return true;
+    if (names_.contains(std::string(name))) return true;
     const std::string_view module = module_of(name);
-    return quantised_ && module.size() < name.size() && modules_.contains(module) &&
+    return quantised_ && module.size() < name.size() && modules_.contains(std::string(module)) &&
            formats::QuantisedMatrix::is_part(name.substr(module.size() + 1));
   }
 
@@ -136,8 +136,8 @@ class UsedNames {
   }
 
   bool quantised_;
-  std::set<std::string, std::less<>> names_;
-  std::set<std::string, std::less<>> modules_;  // of matrices that may be quantised
+  std::unordered_set<std::string> names_;
+  std::unordered_set<std::string> modules_;  // of matrices that may be quantised
 };
 
 // Tensors that no parameter has as its own name, which are few if any.

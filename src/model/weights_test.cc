@@ -64,13 +64,18 @@ TEST(Weights, WhatIsSavedIsReadBack) {
     Trainee first(config, {});
     first.randomise(3);
     succeed(save_model(temp / "f32", Masters::of(first.weights()), first.stream(), {}));
-    succeed(save_model(temp / "shards", Masters::of(first.weights()), first.stream(),
-                       {.shard_bytes_max = 9000}));
+    // What is cut in shards does not depend on the family.
+    std::vector<const char*> whole = {"f32"};
+    if (++turn % 4 == 0) {
+      whole.push_back("shards");
+      succeed(save_model(temp / "shards", Masters::of(first.weights()), first.stream(),
+                         {.shard_bytes_max = 9000}));
+      EXPECT_TRUE(std::filesystem::exists(temp / "shards/model.safetensors.index.json"));
+    }
     succeed(save_model(temp / "bf16", Masters::of(first.weights()), first.stream(),
                        {.dtype = DType::kBF16}));
-    EXPECT_TRUE(std::filesystem::exists(temp / "shards/model.safetensors.index.json"));
 
-    for (const char* name : {"f32", "shards"}) {
+    for (const char* name : whole) {
       const auto read = value_of(formats::load_model_config(temp / name));
       EXPECT_EQ(read, config);
       Trainee second(read, {});
@@ -80,7 +85,7 @@ TEST(Weights, WhatIsSavedIsReadBack) {
     }
     const auto sequence = random_sequences({30}, config.vocab_size, 4)[0];
     const auto wide = logits_of(temp / "f32", DType::kF32, sequence);
-    if (++turn % 4 == 0) {
+    if (whole.size() > 1) {
       EXPECT_EQ(wide, logits_of(temp / "shards", DType::kF32, sequence));
     }
     // Rounding masters to bf16 at the store or at the packing is the same rounding; only the

@@ -113,9 +113,9 @@ std::vector<MutualCase> mutual_cases() {
       {{.heads = 3, .kv_heads = 3, .dim = 32, .window = 1, .lengths = {90}}, {{10, 80}}},
       {{.heads = 2, .kv_heads = 1, .dim = 24, .window = 17, .lengths = {300}},
        {{5, 37}, {38, 200}}},
-      {{.heads = 7, .kv_heads = 1, .dim = 8, .window = 200, .lengths = {330}}, {{64, 320}}},
+      {{.heads = 5, .kv_heads = 1, .dim = 8, .window = 200, .lengths = {330}}, {{64, 320}}},
       {{.heads = 2, .kv_heads = 2, .dim = 64, .lengths = {200}, .cap = 3}, {{63, 129}}},
-      {{.heads = 2, .kv_heads = 1, .dim = 32, .window = 600, .lengths = {1300}},
+      {{.heads = 1, .kv_heads = 1, .dim = 32, .window = 600, .lengths = {1300}},
        {{500, 1030}, {1031, 1033}}}};
 }
 

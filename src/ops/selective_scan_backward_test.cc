@@ -20,9 +20,9 @@ std::vector<ScanBackwardCase> scan_backward_cases() {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     all.push_back({{{5, 1, 0, 3}, 5, 3, dtype}, 1});
     all.push_back({{{4}, 16, 16, dtype}, 7});
-    all.push_back({{{70, 33}, 35, 18, dtype}, 601});  // several chunks and strips
-    all.push_back({{{3, 2}, 530, 2, dtype}, 107});    // several groups of strips
   }
+  all.push_back({{{70, 33}, 35, 18, DType::kF32}, 601});  // several chunks and strips
+  all.push_back({{{3, 2}, 530, 2, DType::kBF16}, 107});   // several groups of strips
   return all;
 }
 

@@ -1,6 +1,7 @@
 #include "kernels/cpu/quant_plain.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -53,14 +54,25 @@ PlainWeightBlock plain_fp4_block(const Numbers32& x, float most) {
 }
 
 // The nearest level, of two the upper.
-int plain_level(float number) {
-  const int whole = static_cast<int>(std::nearbyint(std::clamp(number, -128.0f, 127.0f)));
+int nearest_level(int whole) {
   int best = -128;
   for (const int number_of_level : kUnevenUnsigned) {
     const int level = number_of_level - 128;
     if (best == -128 || std::abs(whole - level) <= std::abs(whole - best)) best = level;
   }
   return best;
+}
+
+int plain_level(float number) {
+  static const auto levels = [] {
+    std::array<int, 256> nearest{};
+    for (int whole = -128; whole < 128; ++whole) {
+      nearest[static_cast<size_t>(whole + 128)] = nearest_level(whole);
+    }
+    return nearest;
+  }();
+  const auto whole = static_cast<int>(std::nearbyint(std::clamp(number, -128.0f, 127.0f)));
+  return levels[static_cast<size_t>(whole + 128)];
 }
 
 // What the extreme number is times, for the scale of its best place.

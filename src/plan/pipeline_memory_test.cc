@@ -283,15 +283,15 @@ TEST(PipelinePeak, OffloadKeepsTwoStagesOfParametersOnADevice) {
 // Costs of a block and numbers of micro-batches that are allowed each may be too much together.
 TEST(PipelinePeak, RefusesBytesThatCannotBeCounted) {
   ScheduleRequest r = natural_request(ScheduleKind::kGPipe);
-  r.micro_batches = 4000;
+  r.micro_batches = 2000;
   r.block_count = 1024;
   const PipelineSchedule schedule = *generate_pipeline(r);
   const PipelineGraph graph = *PipelineGraph::create(schedule);
   PipelineCosts costs;
-  costs.blocks.assign(1024, {.saved_bytes = int64_t{1} << 38});
+  costs.blocks.assign(1024, {.saved_bytes = int64_t{1} << 38, .pending_bytes = int64_t{1} << 38});
   ASSERT_TRUE(check_costs(costs, 1024));
   EXPECT_TRUE(check_buffer_bytes(pipeline_buffers(schedule, costs)));
-  costs.blocks.assign(1024, {.saved_bytes = int64_t{1} << 40});
+  costs.blocks.assign(1024, {.saved_bytes = int64_t{1} << 40, .pending_bytes = int64_t{1} << 40});
   ASSERT_TRUE(check_costs(costs, 1024));
   const auto peaks =
       pipeline_peaks(schedule, graph, HappensBefore(graph), pipeline_buffers(schedule, costs));

@@ -14,6 +14,7 @@
 #include <set>
 #include <string>
 #include <tuple>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -38,15 +39,21 @@ class SymbolEngine {
     std::vector<std::vector<int32_t>> lists;
     for (auto& [key, list] : queues) lists.push_back(list);
     std::vector<size_t> position(lists.size(), 0);
-    done_.assign(schedule_.tasks.size(), false);
+    std::vector<size_t> waits_for(schedule_.tasks.size());  // tasks that are not done
+    std::vector<std::vector<int32_t>> followers(schedule_.tasks.size());
+    for (size_t i = 0; i < schedule_.tasks.size(); ++i) {
+      const std::vector<int32_t>& after = schedule_.tasks[i].after;
+      waits_for[i] = after.size();
+      for (const int32_t id : after) {
+        followers[static_cast<size_t>(id)].push_back(static_cast<int32_t>(i));
+      }
+    }
+    std::vector<size_t> ready;
     for (size_t count = 0; count < schedule_.tasks.size(); ++count) {
-      std::vector<size_t> ready;
+      ready.clear();
       for (size_t q = 0; q < lists.size(); ++q) {
         if (position[q] == lists[q].size()) continue;
-        const PipelineTask& task = at(lists[q][position[q]]);
-        const bool may = std::ranges::all_of(
-            task.after, [&](int32_t id) { return done_[static_cast<size_t>(id)]; });
-        if (may) ready.push_back(q);
+        if (waits_for[static_cast<size_t>(lists[q][position[q]])] == 0) ready.push_back(q);
       }
       if (ready.empty()) return "stands still";
       const size_t q = ready[rng.below(ready.size())];
@@ -54,21 +61,27 @@ class SymbolEngine {
       if (std::string fault = execute(task); !fault.empty()) {
         return fmt::format("{}: {}", describe_task(schedule_, task), fault);
       }
-      done_[static_cast<size_t>(task)] = true;
+      for (const int32_t next : followers[static_cast<size_t>(task)]) {
+        --waits_for[static_cast<size_t>(next)];
+      }
     }
     return finish();
   }
 
  private:
   using enum TaskKind;
-  using Value = std::tuple<char, int32_t, int32_t, int32_t>;  // what, block, micro-batch, device
 
+  // 8 bits, 20, 20 and 16; no device is -1.
+  static uint64_t value(char what, int32_t block, int32_t m, int32_t device) {
+    return static_cast<uint64_t>(what) << 56 | static_cast<uint64_t>(block) << 36 |
+           static_cast<uint64_t>(m) << 16 | static_cast<uint16_t>(device);
+  }
   const PipelineTask& at(int32_t task) const { return schedule_.tasks[static_cast<size_t>(task)]; }
   bool has(char what, int32_t block, int32_t m, int32_t device) const {
-    return values_.contains({what, block, m, device});
+    return values_.contains(value(what, block, m, device));
   }
   void put(char what, int32_t block, int32_t m, int32_t device) {
-    values_.insert({what, block, m, device});
+    values_.insert(value(what, block, m, device));
   }
   bool host_optimizer() const { return schedule_.optimizer != OptimizerMode::kDevice; }
 
@@ -234,8 +247,7 @@ class SymbolEngine {
   }
 
   const PipelineSchedule& schedule_;
-  std::vector<bool> done_;
-  std::set<Value> values_;
+  std::unordered_set<uint64_t> values_;
   std::map<std::pair<int32_t, BlockRange>, int32_t> resident_;
   std::map<std::pair<int32_t, int32_t>, std::vector<int32_t>> gradients_;
   std::map<std::pair<int32_t, int32_t>, std::vector<std::tuple<char, bool, int32_t, int32_t>>>

@@ -15,12 +15,11 @@ constexpr double kChance = 2.2;
 
 constexpr int64_t kEndedToUnderWay = 3;
 
-// The share of a distribution up to `value`, with straight lines between its quantiles.
-double share_up_to(std::span<const double> quantiles, double value) {
-  const auto above = std::ranges::upper_bound(quantiles, value);
-  if (above == quantiles.begin()) return 0;
-  if (above == quantiles.end()) return 1;
-  const auto i = static_cast<size_t>(above - quantiles.begin());
+// The share of a distribution up to `value`, with straight lines between its quantiles, of which
+// `i` are no larger.
+double share_up_to(std::span<const double> quantiles, size_t i, double value) {
+  if (i == 0) return 0;
+  if (i == quantiles.size()) return 1;
   const double part = (value - quantiles[i - 1]) / (quantiles[i] - quantiles[i - 1]);
   return (static_cast<double>(i - 1) + part) / static_cast<double>(quantiles.size() - 1);
 }
@@ -75,16 +74,19 @@ std::vector<double> length_quantiles(std::vector<double> lengths) {
 
 double length_distance(std::span<const double> values, std::span<const double> quantiles) {
   double most = 0;
-  const auto look_at = [&](double value) {
-    const auto up_to = std::ranges::upper_bound(values, value) - values.begin();
-    const double share = static_cast<double>(up_to) / static_cast<double>(values.size());
-    most = std::max(most, std::abs(share - share_up_to(quantiles, value)));
-  };
   // Between two steps the difference goes one way: it is largest at one of their ends.
   for (const std::span<const double> steps : {values, quantiles}) {
-    for (const double value : steps) {
-      look_at(value - 1);
-      look_at(value);
+    for (const double before : {1.0, 0.0}) {
+      size_t up_to = 0, quantiles_up_to = 0;  // both ascend with the steps
+      for (const double step : steps) {
+        const double value = step - before;
+        while (up_to < values.size() && values[up_to] <= value) ++up_to;
+        while (quantiles_up_to < quantiles.size() && quantiles[quantiles_up_to] <= value) {
+          ++quantiles_up_to;
+        }
+        const double share = static_cast<double>(up_to) / static_cast<double>(values.size());
+        most = std::max(most, std::abs(share - share_up_to(quantiles, quantiles_up_to, value)));
+      }
     }
   }
   return most;

@@ -50,9 +50,10 @@ std::string_view replan_outcome_name(ReplanOutcome outcome) {
 bool ReplanPolicy::wants(const DriftState& state, const RecentLoad& recent, double now_s) {
   if (planning_ || state.plans < plans_ || recent.ended.empty()) return false;
   const bool pauses = ended_s_ && now_s - *ended_s_ < options_.pause_s;
-  const bool is_hopeless =
-      hopeless_ && !is_drift(load_distance(recent, *hopeless_), *hopeless_, options_.drift);
-  if (!state.drifted || pauses || is_hopeless) {
+  const auto is_hopeless = [&] {
+    return hopeless_ && !is_drift(load_distance(recent, *hopeless_), *hopeless_, options_.drift);
+  };
+  if (!state.drifted || pauses || is_hopeless()) {
     waits_since_.reset();
     return false;
   }

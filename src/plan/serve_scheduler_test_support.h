@@ -38,6 +38,7 @@ struct Expected {
   uint64_t sample = 0;
   std::vector<int32_t> generated;
   bool cancelled = false;
+  bool over = false;
   std::vector<PrefixHash> prefixes;  // of the prompt's whole blocks; with kept states
 };
 
@@ -98,7 +99,7 @@ class TraceRun {
     EXPECT_EQ(accepted > 0, may_draft());
     for (const auto& [id, request] : expected_) {
       if (request.cancelled) continue;
-      EXPECT_TRUE(over_.contains(id)) << "request " << id << " never ended";
+      EXPECT_TRUE(request.over) << "request " << id << " never ended";
       std::vector<int32_t> tokens = request.prompt;
       for (int32_t i = 0; i < request.max_new_tokens; ++i) {
         tokens.push_back(ToyEngine::next_token(tokens, request.sample));
@@ -169,7 +170,7 @@ class TraceRun {
   std::vector<int32_t> earlier_turns() {
     const auto found =
         expected_.find(static_cast<RequestId>(rng_.below(static_cast<uint64_t>(next_id_))));
-    if (found == expected_.end() || !over_.contains(found->first)) return {};
+    if (found == expected_.end() || !found->second.over) return {};
     std::vector<int32_t> tokens = found->second.prompt;
     tokens.insert(tokens.end(), found->second.generated.begin(), found->second.generated.end());
     return tokens.size() < 16 ? tokens : std::vector<int32_t>();
@@ -179,7 +180,7 @@ class TraceRun {
     if (expected_.empty()) return;
     const RequestId id = static_cast<RequestId>(rng_.below(static_cast<uint64_t>(next_id_)));
     const auto found = expected_.find(id);
-    if (found == expected_.end() || over_.contains(id)) return;
+    if (found == expected_.end() || found->second.over) return;
     found->second.cancelled = true;
     end(scheduler_.cancel(id));
   }
@@ -187,9 +188,10 @@ class TraceRun {
   // Some of it wrong, some of it for requests that are in flight, over, or have no token yet.
   void draft() {
     std::vector<int32_t> tokens;
+    const auto drawn = static_cast<RequestId>(rng_.below(static_cast<uint64_t>(next_id_) + 1));
     for (const auto& [id, request] : expected_) {
-      if (rng_.below(3) == 0) continue;
-      const bool over = over_.contains(id);  // nothing is read of what it drafts
+      const bool over = request.over;  // nothing is read of what it drafts
+      if (over ? id != drawn : rng_.below(3) == 0) continue;
       tokens.clear();
       if (!over) tokens = request.prompt;
       if (!over) tokens.insert(tokens.end(), request.generated.begin(), request.generated.end());
@@ -398,7 +400,7 @@ class TraceRun {
     for (int32_t i = 0; i < forks_[parent]; ++i) {
       if (states_ && rng_.below(4) == 0) continue;
       Expected child = expected_.at(parent);
-      child.cancelled = false;
+      child.cancelled = child.over = false;
       child.sample = static_cast<uint64_t>(i + 1);
       const int32_t token = ToyEngine::next_token(context, child.sample);
       child.generated = {token};
@@ -418,7 +420,9 @@ class TraceRun {
     return true;
   }
 
-  void end(const std::vector<RequestId>& ids) { over_.insert(ids.begin(), ids.end()); }
+  void end(const std::vector<RequestId>& ids) {
+    for (const RequestId id : ids) expected_.at(id).over = true;
+  }
 
   ServeSchedulerOptions options_;
   bool priorities_;
@@ -433,7 +437,6 @@ class TraceRun {
   std::map<RequestId, Expected> expected_;
   std::map<RequestId, int32_t> forks_;
   std::map<RequestId, std::vector<TokenRun>> runs_;
-  std::set<RequestId> over_;
   std::map<RequestId, int32_t> computed_;  // as far as it was run last; with states
   struct Flight {
     Batch batch;

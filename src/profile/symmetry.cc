@@ -165,18 +165,28 @@ class AutomorphismSearch {
   bool complete_ = true;
 };
 
+// Field by field where it is to stand: one that is copied there whole, just made, is waited for.
+void write_image(const Permutation& permutation, const Transfer& transfer, Transfer& to) {
+  const auto moved = [&](int32_t c) { return c < 0 ? c : permutation[static_cast<size_t>(c)]; };
+  to.kind = transfer.kind;
+  to.src = moved(transfer.src);
+  to.dst = moved(transfer.dst);
+  to.via = moved(transfer.via);
+  to.engine = transfer.engine;
+}
+
 }  // namespace
 
 Transfer image(const Permutation& permutation, const Transfer& transfer) {
-  const auto to = [&](int32_t c) { return c < 0 ? c : permutation[static_cast<size_t>(c)]; };
-  return {transfer.kind, to(transfer.src), to(transfer.dst), to(transfer.via), transfer.engine};
+  Transfer to;
+  write_image(permutation, transfer, to);
+  return to;
 }
 
 std::vector<Transfer> Symmetry::canonical(std::span<const Transfer> set) const {
   std::vector<Transfer> least, mapped(set.size());
   for (const Permutation& permutation : permutations) {
-    std::ranges::transform(set, mapped.begin(),
-                           [&](const Transfer& t) { return image(permutation, t); });
+    for (size_t i = 0; i < set.size(); ++i) write_image(permutation, set[i], mapped[i]);
     // Whose least transfer is not the least is not, without being sorted.
     if (!least.empty() && least.front() < *std::ranges::min_element(mapped)) continue;
     std::ranges::sort(mapped);

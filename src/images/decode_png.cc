@@ -63,9 +63,13 @@ bool read_png_header(PngReading& reading) {
   return true;
 }
 
-// The pixels as three bytes each, and what stands behind them.
-bool read_png_rows(PngReading& reading, uint8_t* rgb, size_t row_bytes, uint32_t height) {
+// The pixels as three bytes each, and what stands behind them. An image takes the memory of the
+// rows that were read, so that one which ends early has not been black as a whole before.
+// REQUIRES: room for all rows is reserved.
+bool read_png_rows(PngReading& reading, Image& image) {
   if (setjmp(png_jmpbuf(reading.png))) return false;
+  const auto height = static_cast<size_t>(image.height);
+  const size_t row_bytes = image.row_bytes();
   png_structp png = reading.png;
   png_set_expand(png);
   png_set_strip_16(png);
@@ -75,9 +79,10 @@ bool read_png_rows(PngReading& reading, uint8_t* rgb, size_t row_bytes, uint32_t
   png_read_update_info(png, reading.info);
   if (png_get_rowbytes(png, reading.info) != row_bytes) png_error(png, "rows of another size");
   for (int pass = 0; pass < passes; ++pass) {
-    for (uint32_t y = 0; y < height; ++y) {
-      if (!reading.pace.step(static_cast<int64_t>(row_bytes / 3))) return false;
-      png_read_row(png, rgb + y * row_bytes, nullptr);
+    for (size_t y = 0; y < height; ++y) {
+      if (!reading.pace.step(image.width)) return false;
+      if (pass == 0) image.rgb.resize((y + 1) * row_bytes);
+      png_read_row(png, image.rgb.data() + y * row_bytes, nullptr);
     }
   }
   png_read_end(png, reading.info);
@@ -121,10 +126,9 @@ Result<StoredImage> decode_png(std::span<const std::byte> file, std::string_view
     return stored_head(static_cast<int32_t>(width), static_cast<int32_t>(height),
                        read_orientation(find_exif_chunk(file), {}));
   }
-  Image image = make_image(static_cast<int32_t>(width), static_cast<int32_t>(height));
-  if (!read_png_rows(reading, image.rgb.data(), image.row_bytes(), height)) {
-    return png_failure(reading, where);
-  }
+  Image image{static_cast<int32_t>(width), static_cast<int32_t>(height), {}};
+  image.rgb.reserve(image.row_bytes() * static_cast<size_t>(height));
+  if (!read_png_rows(reading, image)) return png_failure(reading, where);
   png_bytep exif = nullptr;
   png_uint_32 exif_bytes = 0;
   png_get_eXIf_1(reading.png, reading.info, &exif_bytes, &exif);

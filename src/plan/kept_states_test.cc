@@ -46,7 +46,7 @@ class KeptStateTraces : public ::testing::TestWithParam<KeptTraceCase> {};
 TEST_P(KeptStateTraces, EverySlotHoldsWhatItStandsFor) {
   const auto [policy, admission, fair_share] = GetParam();
   int64_t kept = 0, lost = 0, replaced = 0, begun = 0, copies = 0, restarts = 0;
-  for (uint64_t seed = 0; seed < 24; ++seed) {
+  for (uint64_t seed = 0; seed < 16; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     ServeSchedulerOptions options =
         options_of(policy, admission, 27 + static_cast<int32_t>(seed % 8));
@@ -67,17 +67,17 @@ TEST_P(KeptStateTraces, EverySlotHoldsWhatItStandsFor) {
     restarts += run.restarts;
   }
   // The traces are worth something only if all of this happens in them.
-  EXPECT_GT(kept, 500);
-  EXPECT_GT(lost, 25);
+  EXPECT_GT(kept, 333);
+  EXPECT_GT(lost, 16);
   // Who begins and who stands at a border are in a static batch at different times, and in rounds
   // but for those who begin again.
   EXPECT_TRUE(policy == ServePolicy::kStatic   ? replaced == 0
               : policy == ServePolicy::kRounds ? replaced < 3
-                                               : replaced > 5)
+                                               : replaced > 3)
       << replaced;
-  EXPECT_GT(begun, 150);
-  EXPECT_GT(copies, 250);
-  EXPECT_GT(restarts, 10);
+  EXPECT_GT(begun, 100);
+  EXPECT_GT(copies, 166);
+  EXPECT_GT(restarts, 6);
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -115,7 +115,7 @@ TEST(PlannerOfUnequalDevices, ComesNearTheBestOfAllCuts) {
   Rng rng(derive_key(5, "unequal"));
   int possible = 0, found = 0, best = 0;
   double worst = 1;
-  for (int round = 0; round < 60; ++round) {
+  for (int round = 0; round < 40; ++round) {
     TrainPlanRequest request = random_request(rng);
     request.budget.own_bytes = random_budgets(rng, request);
     const double shortest = best_of_all(request);
@@ -133,7 +133,7 @@ TEST(PlannerOfUnequalDevices, ComesNearTheBestOfAllCuts) {
     best += plan->prediction.step_s <= shortest * (1 + 1e-9);
     worst = std::max(worst, plan->prediction.step_s / shortest);
   }
-  EXPECT_GT(possible, 40);
+  EXPECT_GT(possible, 26);
   EXPECT_EQ(found, possible);
   EXPECT_GE(best, possible * 9 / 10);
   EXPECT_LE(worst, 1.1);

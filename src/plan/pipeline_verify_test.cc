@@ -161,10 +161,11 @@ TEST(PipelineVerify, FindsEveryMissingDependencyThatNothingElseImplies) {
   Rng rng(derive_key(4, "runs"));
   int32_t found = 0, room = 0, gradient_room = 0;
   for (const PipelineSchedule& schedule : specimens()) {
+    PipelineSchedule mutant = schedule;
     for (size_t i = 0; i < schedule.tasks.size(); ++i) {
       for (size_t k = 0; k < schedule.tasks[i].after.size(); ++k) {
-        PipelineSchedule mutant = schedule;
         auto& after = mutant.tasks[i].after;
+        after = schedule.tasks[i].after;
         const int32_t on = after[k];
         after.erase(after.begin() + static_cast<int64_t>(k));
         if (!verify_pipeline(mutant)) {
@@ -185,6 +186,7 @@ TEST(PipelineVerify, FindsEveryMissingDependencyThatNothingElseImplies) {
         EXPECT_GT(stages_held(mutant, what), stages_held(schedule, what));
         ++(gradients ? gradient_room : room);
       }
+      mutant.tasks[i].after = schedule.tasks[i].after;
     }
   }
   EXPECT_GT(found, 500);

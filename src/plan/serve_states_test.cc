@@ -19,7 +19,7 @@ TEST_P(ServeStateTraces, EverySlotHoldsItsRequestsTokens) {
   const auto [policy, admission, in_flight, fair_share] = GetParam();
   int64_t copies = 0, overwritten = 0, ahead = 0, lost = 0, restarts = 0;
   int64_t went_back = 0, ran_again = 0, without_spare = 0, claims_broken = 0;
-  for (uint64_t seed = 0; seed < 24; ++seed) {
+  for (uint64_t seed = 0; seed < 16; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     ServeSchedulerOptions options =
         options_of(policy, admission, 24 + static_cast<int32_t>(seed % 8));
@@ -28,7 +28,7 @@ TEST_P(ServeStateTraces, EverySlotHoldsItsRequestsTokens) {
     options.batches_in_flight_max = in_flight;
     options.fair_share = fair_share;
     options.shortest_first = !fair_share && seed % 3 == 0;
-    TraceRun run(options, seed, /*priorities=*/seed % 2 == 1, /*drafts=*/seed % 4 == 0);
+    TraceRun run(options, seed, /*priorities=*/seed % 2 == 1, /*drafts=*/seed % 8 < 3);
     run.run(60);
     if (HasFailure()) return;
     copies += run.copies;
@@ -42,18 +42,18 @@ TEST_P(ServeStateTraces, EverySlotHoldsItsRequestsTokens) {
     claims_broken += run.claims_broken;
   }
   // The traces are worth something only if all of this happens in them.
-  EXPECT_GT(restarts, 50);
-  EXPECT_GT(copies, 250);
+  EXPECT_GT(restarts, 33);
+  EXPECT_GT(copies, 166);
   // A static batch lets nobody in before it is over, and next tokens come behind a round's prompts.
   const bool apart = policy == ServePolicy::kRounds && in_flight == 1;
-  EXPECT_TRUE(apart || policy == ServePolicy::kStatic ? overwritten == 0 : overwritten > 5)
+  EXPECT_TRUE(apart || policy == ServePolicy::kStatic ? overwritten == 0 : overwritten > 3)
       << overwritten;
-  EXPECT_GT(ahead, 10);
-  EXPECT_GT(lost, 5);
-  EXPECT_TRUE(in_flight == 1 ? went_back > 25 : went_back == 0) << went_back;
-  EXPECT_TRUE(in_flight == 1 ? ran_again > 20 : ran_again == 0) << ran_again;
-  EXPECT_TRUE(in_flight == 1 ? without_spare > 25 : without_spare == 0) << without_spare;
-  EXPECT_TRUE(in_flight == 1 ? claims_broken > 1 : claims_broken == 0) << claims_broken;
+  EXPECT_GT(ahead, 6);
+  EXPECT_GT(lost, 2);
+  EXPECT_TRUE(in_flight == 1 ? went_back > 16 : went_back == 0) << went_back;
+  EXPECT_TRUE(in_flight == 1 ? ran_again > 13 : ran_again == 0) << ran_again;
+  EXPECT_TRUE(in_flight == 1 ? without_spare > 16 : without_spare == 0) << without_spare;
+  EXPECT_TRUE(in_flight == 1 ? claims_broken > 0 : claims_broken == 0) << claims_broken;
 }
 
 INSTANTIATE_TEST_SUITE_P(

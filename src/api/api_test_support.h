@@ -59,11 +59,14 @@ inline Json json_of(const std::string& text) { return value_of(parse_json(text, 
 
 // What differs between two answers to the same request: ids, times and how long it took.
 inline std::string masked(std::string text) {
-  text = std::regex_replace(
-      text, std::regex("(cmpl-|chatcmpl-|resp_|msg_|rs_|fc_|call_|embd-|toolu_)[0-9a-f_]+"), "$1");
-  text = std::regex_replace(text, std::regex("\"(created|created_at|completed_at)\":[0-9]+"), "$1");
-  text = std::regex_replace(text, std::regex("(queue|prefill|decode)_ms\":[0-9.e-]+"), "$1");
-  return std::regex_replace(text, std::regex("\"?cached_tokens\":[0-9]+"), "cached");
+  static const std::regex ids("(cmpl-|chatcmpl-|resp_|msg_|rs_|fc_|call_|embd-|toolu_)[0-9a-f_]+");
+  static const std::regex dates("\"(created|created_at|completed_at)\":[0-9]+");
+  static const std::regex times("(queue|prefill|decode)_ms\":[0-9.e-]+");
+  static const std::regex cached("\"?cached_tokens\":[0-9]+");
+  text = std::regex_replace(text, ids, "$1");
+  text = std::regex_replace(text, dates, "$1");
+  text = std::regex_replace(text, times, "$1");
+  return std::regex_replace(text, cached, "cached");
 }
 
 // Keeps what is answered; posted work runs when run_posted() is called.

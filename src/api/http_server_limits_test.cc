@@ -181,7 +181,7 @@ TEST_F(HttpServerTest, RequestsThatArriveTooSlowlyMakeRoomForNewOnes) {
 // Without a bound, small requests that nobody reads the answers of would fill the memory.
 TEST_F(HttpServerTest, PipelinedRequestsWaitForTheirAnswersToBeRead) {
   start({.output_bytes_max = 50'000});
-  constexpr int kRequests = 600;
+  constexpr int kRequests = 400;
   TestClient client(port_, 4096);
   std::string all;
   for (int i = 0; i < kRequests; ++i) all += request_text("GET", "/big");

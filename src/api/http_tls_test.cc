@@ -65,9 +65,9 @@ TEST(HttpsClient, AsksAServerWhoseCertificateIsAccepted) {
   const Certificate certificate;
   const auto server = echo_server(certificate);
   EXPECT_EQ(https_answer(https(*server), certificate.certificate_file), "hello");
-  std::string large(9 << 20, 'x');
+  std::string large(5 << 20, 'x');
   for (size_t i = 0; i < large.size(); i += 997) large[i] = static_cast<char>('a' + i % 26);
-  large.resize((8 << 20) - 7);
+  large.resize((4 << 20) - 7);
   EXPECT_TRUE(https_answer(https(*server), certificate.certificate_file, large) == large);
   EXPECT_EQ(HttpPeer::resolve(https(*server))->url(), https(*server));
   EXPECT_EQ(HttpPeer::resolve("https://127.0.0.1")->host, "127.0.0.1:443");

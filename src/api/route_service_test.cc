@@ -268,7 +268,7 @@ PlayedUpstream::Answer stream_at(std::chrono::microseconds token_time) {
   return [token_time](HttpRequest, std::shared_ptr<Responder> responder) {
     std::thread([token_time, responder = std::move(responder)] {
       responder->post([responder] { responder->begin({.content_type = "text/event-stream"}); });
-      for (int i = 0; i < 40; ++i) {
+      for (int i = 0; i < 24; ++i) {
         std::this_thread::sleep_for(token_time);
         responder->post([responder] { responder->write("data: x\n\n"); });
       }
@@ -332,7 +332,7 @@ TEST(RouteService, GivesMoreToAServerThatIsFaster) {
   std::vector<std::thread> clients;
   for (int i = 0; i < 4; ++i) {
     clients.emplace_back([&] {
-      for (int k = 0; k < 12; ++k) {
+      for (int k = 0; k < 10; ++k) {
         EXPECT_EQ(routed.post("/v1/completions", kAskStream).status, 200);
       }
     });

@@ -187,7 +187,7 @@ TEST(ToolCallParser, RandomTextsAreReadTheSameHoweverTheyAreCut) {
                                "add"};
   Rng rng(7);
   int calls = 0;
-  for (uint64_t i = 0; i < fuzz_rounds(6'000); ++i) {
+  for (uint64_t i = 0; i < fuzz_rounds(4'000); ++i) {
     std::string text;
     const uint64_t count = 1 + rng.below(8);
     for (uint64_t k = 0; k < count; ++k) text += parts[rng.below(std::size(parts))];
@@ -199,7 +199,7 @@ TEST(ToolCallParser, RandomTextsAreReadTheSameHoweverTheyAreCut) {
       EXPECT_EQ(parsed.content, text);
     }
   }
-  EXPECT_GT(calls, 75);
+  EXPECT_GT(calls, 50);
 }
 
 // What a template writes behind the generation prompt for an assistant's message.

@@ -50,7 +50,7 @@ inline std::vector<DraftCase> cases_of(Loaded& loaded, uint64_t seed, int count)
 inline EngineStatus expect_same(Loaded& loaded, std::span<const DraftCase> cases,
                                 EngineOptions options) {
   Gate gate;
-  ThreadTeam team(3);
+  ThreadTeam team(2);
   options.sampling_team = &team;
   options.faults.before_forward = gate.hook();
   const auto engine = value_of(Engine::create(*loaded.model, loaded.tokenizer, options));

@@ -66,13 +66,16 @@ std::vector<EngineRequest> random_requests(uint64_t seed, int count) {
   return requests;
 }
 
+// Adapters over 4 bits see every policy and every size of a batch, in turn.
 TEST(EngineAdapters, NeighboursOfOtherAdaptersDoNotMatter) {
+  size_t turn = 0;
   for (const auto format : {ops::WeightFormat::kCompute, ops::WeightFormat::kQ4}) {
     Adapted adapted("llama3", format);
     const auto requests = random_requests(1, 14);
     const auto expected = each_alone(adapted.loaded, requests);
     for (const int32_t batch_tokens : {7, 64, 512}) {
       for (const plan::ServePolicy policy : plan::kServePolicies) {
+        if (format == ops::WeightFormat::kQ4 && turn++ % 3 != 0) continue;
         testing::expect_outcomes(
             adapted.loaded, requests, expected,
             {.policy = policy, .batch_tokens_max = batch_tokens, .fair_share = true});
@@ -81,7 +84,7 @@ TEST(EngineAdapters, NeighboursOfOtherAdaptersDoNotMatter) {
   }
 }
 
-// Two policies for each model, in turn.
+// A policy for each model, in turn.
 TEST(EngineAdapters, StatesOfOtherAdaptersDoNotMatter) {
   size_t turn = 0;
   for (const char* fixture : {"qwen3_5", "lfm2", "qwen3_5_moe", "falcon_h1", "olmo_hybrid", "lfm3",
@@ -93,14 +96,11 @@ TEST(EngineAdapters, StatesOfOtherAdaptersDoNotMatter) {
       requests.push_back(request_for(adapter));
     }
     const auto expected = each_alone(adapted.loaded, requests);
-    for (int i = 0; i < 2; ++i) {
-      const plan::ServePolicy policy =
-          plan::kServePolicies[turn++ % std::size(plan::kServePolicies)];
-      const EngineStatus status = testing::expect_outcomes(
-          adapted.loaded, requests, expected,
-          {.policy = policy, .batch_tokens_max = 24, .kept_state_count = 4});
-      EXPECT_GT(status.counters.prefix_hit_tokens, 0);
-    }
+    const plan::ServePolicy policy = plan::kServePolicies[turn++ % std::size(plan::kServePolicies)];
+    const EngineStatus status =
+        testing::expect_outcomes(adapted.loaded, requests, expected,
+                                 {.policy = policy, .batch_tokens_max = 24, .kept_state_count = 4});
+    EXPECT_GT(status.counters.prefix_hit_tokens, 0);
   }
 }
 

@@ -233,12 +233,12 @@ inline void expect_clean(const Engine& engine) {
   EXPECT_EQ(status.counters.requests_received, over);
 }
 
-// Runs all requests at once, drawing on three threads, and compares each with what is
+// Runs all requests at once, drawing on two threads, and compares each with what is
 // expected of it; gives the engine's last status.
 inline EngineStatus expect_outcomes(Loaded& loaded, std::span<const EngineRequest> requests,
                                     std::span<const Outcome> expected, EngineOptions options) {
   Gate gate;
-  ThreadTeam team(3);
+  ThreadTeam team(2);
   options.sampling_team = &team;
   options.faults.before_forward = gate.hook();
   const auto engine = value_of(Engine::create(*loaded.model, loaded.tokenizer, options));

@@ -64,15 +64,15 @@ TEST(Generator, GreedyTokensAreTheLikeliestOnes) {
     const model::InferenceOptions options{.context_max = 64};
     Loaded loaded(name, options);
     const auto prompt = ids_of(loaded.tokenizer, kPrompt);
-    const auto expected = greedy_by_recomputation(*loaded.model, prompt, 12);
+    const auto expected = greedy_by_recomputation(*loaded.model, prompt, 8);
     Generator generator(*loaded.model, loaded.tokenizer);
     for (const int64_t chunk : {1, 7, 512}) {
       generator.reset();
       const auto answer = value_of(generator.generate(
-          prompt, {.tokens_max = 12, .chunk_tokens = chunk, .logprobs = chunk != 7}));
+          prompt, {.tokens_max = 8, .chunk_tokens = chunk, .logprobs = chunk != 7}));
       EXPECT_EQ(answer.tokens, expected) << name << " in chunks of " << chunk;
       EXPECT_EQ(answer.finish, FinishReason::kLength);
-      EXPECT_EQ(answer.stats.generated_tokens, 12);
+      EXPECT_EQ(answer.stats.generated_tokens, 8);
       EXPECT_EQ(answer.stats.prompt_tokens, static_cast<int64_t>(prompt.size()));
       EXPECT_EQ(answer.stats.reused_tokens, 0);
       EXPECT_EQ(answer.text, value_of(loaded.tokenizer.decode(expected, {.skip_special = true})));

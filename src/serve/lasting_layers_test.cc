@@ -100,7 +100,7 @@ TEST(LastingLayers, AnswersGoOnWithTheirBitsWhenAHolderIsBack) {
     Loaded whole(one.name, kHolderModel);
     Rng rng(derive_key(seed++, "lasting"));
     std::vector<EngineRequest> requests;
-    for (int i = 0; i < 8; ++i) requests.push_back(random_request(rng));
+    for (int i = 0; i < 5; ++i) requests.push_back(random_request(rng));
     requests.push_back(endless(1));
     Lasting lasting(one.name, one.holders, /*restore_s=*/20, slow_answers());
     const auto engine =

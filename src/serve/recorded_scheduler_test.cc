@@ -30,7 +30,8 @@ struct RecordedRun {
 };
 
 // Random requests with forks, some of them cancelled, and lost batches, to the end.
-RecordedRun record(const plan::ServeSchedulerOptions& options, const TempFile& file) {
+RecordedRun record(const plan::ServeSchedulerOptions& options, const TempFile& file,
+                   int request_count = 30) {
   RecordedScheduler scheduler(options, value_of(EventLog::create(file.path())));
   RecordedRun run;
   Rng rng(derive_key(1, "recorded"));
@@ -44,8 +45,9 @@ RecordedRun record(const plan::ServeSchedulerOptions& options, const TempFile& f
     }
     return next;
   };
-  while (next_id < 30 * kIdsApart || !scheduler.state().idle()) {
-    if (next_id < 30 * kIdsApart && rng.below(2) == 0) {
+  const plan::RequestId ids_end = request_count * kIdsApart;
+  while (next_id < ids_end || !scheduler.state().idle()) {
+    if (next_id < ids_end && rng.below(2) == 0) {
       plan::RequestSpec spec;
       spec.id = next_id;
       spec.prompt.resize(1 + rng.below(6), 5);
@@ -58,7 +60,8 @@ RecordedRun record(const plan::ServeSchedulerOptions& options, const TempFile& f
       EXPECT_TRUE(scheduler.arrive(std::move(spec)));
       next_id += kIdsApart;
     }
-    if (rng.below(10) == 0) scheduler.cancel(static_cast<plan::RequestId>(rng.below(90)));
+    const auto any = static_cast<uint64_t>(ids_end);
+    if (rng.below(10) == 0) scheduler.cancel(static_cast<plan::RequestId>(rng.below(any)));
     if (rng.below(40) == 0) scheduler.lose_caches();
     for (plan::RequestId id = 0; id < next_id; id += kIdsApart) {
       if (drafts.below(8) > 0) continue;
@@ -207,7 +210,7 @@ TEST(RecordedScheduler, AReplayNoticesOtherStates) {
 TEST(RecordedScheduler, AReplaySurvivesDamagedLogsWithStates) {
   TempFile file;
   for (const int32_t kept : {0, 2}) {
-    record(recorded_options(6, kept), file);
+    record(recorded_options(6, kept), file, 12);
     const std::string text = file.text();
     Rng rng(derive_key(1, "damaged states"));
     int refused = 0;

@@ -55,8 +55,8 @@ inline std::string fixture(const std::string& name) {
 
 // One token a character: 0 <unk>, 1 `special`, 2 </s>, 3 space, then '!' to '{', and `last`: 96 in
 // all.
-inline text::Tokenizer character_tokenizer(const std::string& last = "|",
-                                           const std::string& special = "<s>") {
+inline text::Tokenizer make_character_tokenizer(const std::string& last,
+                                                const std::string& special) {
   std::string vocab = R"("<unk>":0,")" + special + R"(":1,"</s>":2,"Ġ":3)";
   for (char c = '!'; c <= '|'; ++c) {
     std::string escaped = c == '"' || c == '\\' ? std::string("\\") + c : std::string(1, c);
@@ -80,6 +80,12 @@ inline text::Tokenizer character_tokenizer(const std::string& last = "|",
                "vocab":{)" +
       vocab + R"(},"merges":[]}})";
   return value_of(text::Tokenizer::from_json(json, "test tokenizer"));
+}
+
+inline text::Tokenizer character_tokenizer(const std::string& last = "|",
+                                           const std::string& special = "<s>") {
+  static const text::Tokenizer usual = make_character_tokenizer("|", "<s>");
+  return last == "|" && special == "<s>" ? usual : make_character_tokenizer(last, special);
 }
 
 // An event log with one line damaged: other numbers, none, another line behind it, another byte.

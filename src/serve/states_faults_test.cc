@@ -52,6 +52,7 @@ struct FaultyCase {
   int32_t states;  // of requests
   int32_t kept;
   plan::Admission admission;
+  int threads = 1;
 };
 
 class StatesFaults : public ::testing::TestWithParam<FaultyCase> {
@@ -61,8 +62,8 @@ class StatesFaults : public ::testing::TestWithParam<FaultyCase> {
                 {.kv_block_count = 12,
                  .state_count = GetParam().states + GetParam().kept,
                  .batch_tokens_max = 64},
-                /*threads=*/2),
-        requests_(requests_with_states(1, 16, GetParam().states)) {
+                GetParam().threads),
+        requests_(requests_with_states(1, 12, GetParam().states)) {
     for (const EngineRequest& request : requests_) expected_.push_back(alone(loaded_, request));
     EngineOptions options{.admission = GetParam().admission,
                           .batch_requests_max = 4,
@@ -144,16 +145,16 @@ TEST_P(StatesFaults, WhoIsNotLostGetsTheBitsOfBeingAlone) {
 INSTANTIATE_TEST_SUITE_P(
     Models, StatesFaults,
     ::testing::Values(FaultyCase{"qwen3_5", 1, 1, plan::Admission::kReserve},
-                      FaultyCase{"lfm2", 1, 1, plan::Admission::kOptimistic},
+                      FaultyCase{"lfm2", 1, 1, plan::Admission::kOptimistic, 2},
                       FaultyCase{"qwen3_5", 5, 3, plan::Admission::kOptimistic},
-                      FaultyCase{"qwen3_next", 5, 3, plan::Admission::kReserve},
+                      FaultyCase{"qwen3_next", 5, 3, plan::Admission::kReserve, 2},
                       FaultyCase{"granite_hybrid", 5, 3, plan::Admission::kReserve},
                       FaultyCase{"nemotron_h", 1, 1, plan::Admission::kReserve},
-                      FaultyCase{"falcon_h1", 5, 3, plan::Admission::kOptimistic},
+                      FaultyCase{"falcon_h1", 5, 3, plan::Admission::kOptimistic, 2},
                       FaultyCase{"olmo_hybrid", 5, 3, plan::Admission::kReserve},
                       FaultyCase{"falcon_mamba", 5, 3, plan::Admission::kOptimistic},
                       FaultyCase{"jamba", 5, 3, plan::Admission::kReserve},
-                      FaultyCase{"kimi_linear", 5, 3, plan::Admission::kOptimistic},
+                      FaultyCase{"kimi_linear", 5, 3, plan::Admission::kOptimistic, 2},
                       FaultyCase{"lfm2_moe", 5, 1, plan::Admission::kOptimistic}),
     [](const auto& param) {
       return std::string(param.param.fixture) + "_" + std::to_string(param.param.states) + "_" +

@@ -119,6 +119,11 @@ TEST(RecordedScheduler, ALogWithStatesReplaysToTheSameDecisions) {
     file.write(replaced(text, certain, "\"certain\":" + bad));
     EXPECT_EQ(replay_event_log(file.path()).error().code, Code::kCorrupt) << bad;
   }
+  const std::string none_came_true = ",[],0]";  // of a request's drafts
+  for (const std::string bad : {"9", "-1"}) {
+    file.write(replaced(text, none_came_true, ",[]," + bad + "]"));
+    EXPECT_EQ(replay_event_log(file.path()).error().code, Code::kCorrupt) << bad;
+  }
 }
 
 TEST(RecordedScheduler, ALogWithKeptStatesReplaysToTheSameDecisions) {

@@ -68,7 +68,7 @@ TEST(FormatsFuzz, SafetensorsHeaders) {
   std::vector<std::string> seeds = seeds_below("weights", ".safetensors");
   for (std::string& lie : seeds_below("lies", ".safetensors")) seeds.push_back(std::move(lie));
   int accepted = 0;
-  fuzz(seeds, 20'000, [&](const std::string& file) {
+  fuzz(seeds, 12'000, [&](const std::string& file) {
     const auto header = parse_safetensors_header(bytes_of(file), "file");
     if (!header) return expect_message(header.error(), "file");
     ++accepted;
@@ -85,7 +85,7 @@ TEST(FormatsFuzz, SafetensorsHeaders) {
     ASSERT_LE(covered, file.size());
     ASSERT_EQ(header->index.size(), header->tensors.size());
   });
-  EXPECT_GT(accepted, 100);  // damage to data alone is not the header's business
+  EXPECT_GT(accepted, 60);  // damage to data alone is not the header's business
 }
 
 void expect_inside(const TensorTable& table, const std::string& file) {
@@ -120,13 +120,13 @@ TEST(FormatsFuzz, TorchFiles) {
   ASSERT_TRUE(readable);
   seeds.push_back(torch_archive(torch_tensors(*readable), true));
   int accepted = 0;
-  fuzz(seeds, 20'000, [&](const std::string& file) {
+  fuzz(seeds, 12'000, [&](const std::string& file) {
     const auto table = parse_torch_file(bytes_of(file), "file");
     if (!table) return expect_message(table.error(), "file");
     ++accepted;
     expect_inside(*table, file);
   });
-  EXPECT_GT(accepted, 300);  // most seeds are refused as they are
+  EXPECT_GT(accepted, 200);  // most seeds are refused as they are
 }
 
 // The pickles alone are damaged, and put beside the storages that they are of.
@@ -149,7 +149,7 @@ TEST(FormatsFuzz, TorchPickles) {
   ASSERT_EQ(pickles.size(), storages.size());
   int accepted = 0;
   uint64_t round = 0;
-  fuzz(pickles, 8000, [&](const std::string& pickle) {
+  fuzz(pickles, 5000, [&](const std::string& pickle) {
     ZipBuilder zip;
     zip.add("archive/data.pkl", pickle);
     for (const ZipEntry& entry : storages[round++ % storages.size()]) {
@@ -161,7 +161,7 @@ TEST(FormatsFuzz, TorchPickles) {
     ++accepted;
     expect_inside(*table, file);
   });
-  EXPECT_GT(accepted, 400);
+  EXPECT_GT(accepted, 250);
 }
 
 // Headers alone are damaged: most of a file is numbers, which may be anything.
@@ -229,7 +229,7 @@ TEST(FormatsFuzz, GgufFiles) {
   for (const GgufSeed& seed : seeds) heads.push_back(seed.head);
   uint64_t round = 0;
   int read = 0, imported = 0;
-  fuzz(heads, 2400, [&](const std::string& head) {
+  fuzz(heads, 1600, [&](const std::string& head) {
     write_or_fail(path, head + seeds[round++ % seeds.size()].data);
     const auto file = GgufFile::open(path);
     if (!file) return expect_message(file.error(), path);
@@ -252,7 +252,7 @@ TEST(FormatsFuzz, GgufFiles) {
       ASSERT_EQ(rows, source.shape[0]);
     }
   });
-  EXPECT_GT(read, 150);
+  EXPECT_GT(read, 100);
   EXPECT_GT(imported, 30);
 }
 
@@ -262,7 +262,7 @@ TEST(FormatsFuzz, ModelConfigs) {
   for (const std::string& seed : seeds_below("configs", ".json")) {
     if (seed.find("model_type") != std::string::npos) seeds.push_back(seed);
   }
-  fuzz(seeds, 6000, [&](const std::string& text) {
+  fuzz(seeds, 4000, [&](const std::string& text) {
     const auto json = parse_json_object(text, "config.json");
     if (!json) return expect_message(json.error(), "config.json");
     const auto config = parse_model_config(*json, "config.json");
@@ -280,7 +280,7 @@ TEST(FormatsFuzz, ModelConfigs) {
 TEST(FormatsFuzz, GenerationAndAdapterConfigs) {
   std::vector<std::string> seeds = seeds_below("configs", "generation_config.json");
   for (std::string& seed : seeds_below("weights/adapter", ".json")) seeds.push_back(seed);
-  fuzz(seeds, 6000, [](const std::string& text) {
+  fuzz(seeds, 4000, [](const std::string& text) {
     const auto json = parse_json_object(text, "x.json");
     if (!json) return expect_message(json.error(), "x.json");
     if (const auto config = parse_generation_config(*json, "x.json")) {
@@ -347,7 +347,7 @@ TEST(FormatsFuzz, CheckpointsWhoseChecksumsHold) {
 
 TEST(FormatsFuzz, ChecksumFiles) {
   const std::string seed = "0123456789abcdef  params.safetensors\nfedcba9876543210  state.json\n";
-  fuzz({seed}, 5000, [](const std::string& text) {
+  fuzz({seed}, 3000, [](const std::string& text) {
     const auto entries = parse_checksums(text, "checksums");
     if (!entries) return expect_message(entries.error(), "checksums");
     for (const auto& [name, checksum] : *entries) {
@@ -373,7 +373,7 @@ TEST(FormatsFuzz, TokenFiles) {
   const std::string zeros(1024 - 12, '\0');
   int accepted = 0;
   uint64_t round = 0;
-  fuzz(seeds, 2400, [&](std::string file) {
+  fuzz(seeds, 1600, [&](std::string file) {
     if (round++ % 2 == 1 && file.size() >= 12) file.insert(12, zeros);
     write_or_fail(path, file);
     for (const TokenLayout layout :

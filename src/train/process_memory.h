@@ -1,6 +1,6 @@
 // Memory of this process and this machine, as the kernel counts it.
 //
-// Threads: pure reads of /proc and /sys.
+// Threads: reads of /proc and /sys, from any.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +13,12 @@ int64_t process_peak_bytes();
 
 // The resident memory of this process that belongs to no file, in bytes (RssAnon); 0 if unknown.
 int64_t process_private_bytes();
+
+// Bytes of the heap that nobody holds.
+int64_t free_heap_bytes();
+// Gives free memory of the heap back to the kernel, where 4 MiB or more of it have come since there
+// were so many bytes of it.
+void return_freed_memory(int64_t free_before);
 
 // What this process may use at most: physical memory, or the limit of its control group where that
 // is lower.

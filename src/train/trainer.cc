@@ -1,7 +1,5 @@
 #include "train/trainer.h"
 
-#include <malloc.h>
-
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -91,6 +89,7 @@ Result<std::unique_ptr<Trainer>> Trainer::create(const TrainOptions& options,
 Result<std::unique_ptr<Trainer>> Trainer::create_on_rank(const TrainOptions& given,
                                                          TrainCallbacks callbacks) {
   JIGE_DO(validate(given));
+  const int64_t free_before = free_heap_bytes();
   TrainOptions options = given;
   JIGE_DO(share_device(options));
   std::shared_ptr<RunLock> lock = options.lock;
@@ -118,7 +117,7 @@ Result<std::unique_ptr<Trainer>> Trainer::create_on_rank(const TrainOptions& giv
   std::unique_ptr<Trainer> trainer(
       new Trainer(std::move(lock), std::move(*setup), std::move(device), std::move(callbacks)));
   // The tokenizer is gone; what it held shall not stand beside the arenas.
-  malloc_trim(0);
+  return_freed_memory(free_before);
   JIGE_DO(trainer->allocate());
   JIGE_DO(trainer->set_state(checkpoint));
   if (trainer->setup_.leads()) {

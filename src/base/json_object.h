@@ -3,7 +3,6 @@
 // Threads: free functions, no shared state.
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
 #include <string_view>
 
 #include "base/json.h"

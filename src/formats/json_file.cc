@@ -3,13 +3,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
-#include "base/json_object.h"
 
 namespace jige::formats {
-
-Result<Json> parse_json_object(std::string_view text, std::string_view where) {
-  return jige::parse_json_object(text, where);
-}
 
 std::string json_of_python(std::string_view text) {
   std::string json;

@@ -1,7 +1,7 @@
 // The small JSON files of model folders and checkpoints, read with limits.
 //
-// On top of base/json.h: a limit of bytes, duplicate names refused (which of the two counts is
-// anybody's guess), the top must be an object.
+// On top of base/json_object.h, which refuses names given twice (which of the two counts is
+// anybody's guess): a limit of bytes.
 // Threads: free functions, no shared state.
 #pragma once
 
@@ -10,15 +10,12 @@
 #include <string_view>
 
 #include "base/json.h"
+#include "base/json_object.h"
 #include "base/result.h"
 
 namespace jige::formats {
 
 inline constexpr size_t kConfigBytesMax = size_t{4} << 20;
-
-// Parses a JSON object. Fails as parse_json does, and with kCorrupt on duplicate names and a top
-// that is no object.
-Result<Json> parse_json_object(std::string_view text, std::string_view where);
 
 // A text as Python's json writes it, made JSON: the words Infinity, -Infinity and NaN, which no
 // JSON has, become {"__float__": "Infinity"} and so on, as transformers 5 writes them.

@@ -11,11 +11,8 @@ namespace jige {
 namespace {
 
 // Loops follow each other within microseconds in a model step, so a worker looks for the next one
-// this many times before it parks. Short, since the machine may be shared; and half as often as the
-// last time where that was in vain, but for every eighth time, which notices loops that follow each
-// other again.
+// this many times before it parks. Short, since the machine may be shared.
 constexpr int kSpinCount = 2000;
-constexpr int kVainTimes = 8;
 // A range is this part of what is left of a share: long pieces first, as processors like them.
 constexpr int64_t kPartOfShare = 4;
 constexpr uint32_t kOpen = 1U << 31;
@@ -135,15 +132,13 @@ void ThreadTeam::work(int worker) {
 
 void ThreadTeam::worker_main(int worker) {
   uint32_t seen = 0;
-  int in_vain = 0;
   for (;;) {
     uint32_t generation = seen;
-    for (int spin = 0; spin < kSpinCount >> in_vain; ++spin) {
+    for (int spin = 0; spin < kSpinCount; ++spin) {
       generation = generation_.load(std::memory_order_acquire);
       if (generation != seen) break;
       _mm_pause();
     }
-    in_vain = generation == seen ? (in_vain + 1) % kVainTimes : 0;
     while (generation == seen) {
       generation_.wait(seen, std::memory_order_acquire);
       generation = generation_.load(std::memory_order_acquire);

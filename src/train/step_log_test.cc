@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+#include <vector>
+
 #include "train/process_memory.h"
 #include "train/test_support.h"
 
@@ -70,6 +73,35 @@ TEST(ProcessMemory, IsPlausible) {
   EXPECT_GT(process_private_bytes(), int64_t{1} << 18);
   EXPECT_LE(process_private_bytes(), process_peak_bytes());
   EXPECT_GT(machine_memory_bytes(), process_peak_bytes());
+}
+
+TEST(ProcessMemory, GrowsByWhatIsTouched) {
+  constexpr int64_t kBytes = int64_t{64} << 20;
+  const int64_t before = process_private_bytes();
+  const std::vector<char> touched(kBytes, 'x');
+  const int64_t grown = process_private_bytes() - before;
+  EXPECT_GT(grown, kBytes / 8 * 7);
+  EXPECT_LT(grown, kBytes / 8 * 9);
+}
+
+TEST(ProcessMemory, OfTheHeapGoesBackWhereMuchCameFree) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "another heap";
+#else
+  constexpr size_t kBlock = size_t{64} << 10;
+  constexpr int64_t kBlocks = 512;
+  const int64_t free_before = free_heap_bytes();
+  std::vector<std::string> blocks(kBlocks, std::string(kBlock, 'x'));
+  // Else the heap would end where the blocks begin; one or two may stand in gaps in front of them.
+  const std::vector<std::string> behind(8, std::string(kBlock, 'y'));
+  blocks.clear();
+  const int64_t held = process_private_bytes();
+  ASSERT_GT(held, kBlocks * static_cast<int64_t>(kBlock)) << "it went back by itself";
+  return_freed_memory(free_heap_bytes());
+  EXPECT_GT(process_private_bytes(), held - (int64_t{1} << 20)) << "nothing came free since";
+  return_freed_memory(free_before);
+  EXPECT_LT(process_private_bytes(), held - kBlocks / 2 * static_cast<int64_t>(kBlock));
+#endif
 }
 
 }  // namespace
